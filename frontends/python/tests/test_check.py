@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from penstock.probes import calls, devices, storage, system
+from penstock.probes import calls, devices, mounts, storage, system
 
 COMMAND = [sys.executable, "-m", "penstock", "check", "--json"]
 STATES = {"ok", "limited", "missing", "unknown"}
@@ -175,3 +175,15 @@ def test_io_uring_refusals_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> No
 def test_no_cuda_says_why() -> None:
     found = devices.cuda()
     assert bool(found.devices) != bool(found.why_none)
+
+
+def test_mounts_say_what_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mounts, "_LIBRARY", "libfuse3-of-no-machine.so.3")
+    monkeypatch.setattr(mounts, "_DEVICE", "/dev/no-fuse")
+    monkeypatch.setattr(mounts, "_DIRECT_WRITES", (99, 0))
+    device, library, writes = mounts.findings()
+    assert (device.state, library.state, writes.state) == ("missing", "missing", "limited")
+    assert "modprobe fuse" in device.remedy
+    assert "apt-get install" in library.remedy
+    monkeypatch.setattr(mounts, "_DIRECT_WRITES", (1, 0))
+    assert mounts.findings()[2].state == "ok"

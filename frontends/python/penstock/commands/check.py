@@ -1,10 +1,10 @@
 """Check what this machine offers to penstock, by trying it.
 
 The command tries the system calls that read storage, asks the file system at PATH (default: the
-current folder) what it supports, lists the devices, and says which backend `auto` picks and why.
-For everything that is missing it says what that costs and how to get it. Nothing of it is required,
-since the CPU backend and plain reads work everywhere. So the exit code is 0 unless PATH cannot be
-examined.
+current folder) what it supports, tells what mounts need, lists the devices, and says which backend
+`auto` picks and why. For everything that is missing it says what that costs and how to get it.
+Nothing of it is required, since the CPU backend and plain reads work everywhere. So the exit code
+is 0 unless PATH cannot be examined.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 
 import penstock
 from penstock.arguments import chosen_device
-from penstock.probes import devices, storage, system
+from penstock.probes import devices, mounts, storage, system
 from penstock.probes.finding import OK, Finding
 
 EXAMPLE = """\
@@ -53,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = [
         *system.findings(),
         *storage.findings(arguments.path),
+        *mounts.findings(),
         *devices.findings(cuda),
     ]
     device, why = devices.picked()
