@@ -66,6 +66,7 @@ def test_reads_have_their_rows(tmp_path: Path) -> None:
     _, rows = smoke(tmp_path, "read-")
     wanted = {(f"read-{step}", "tmpfs") for step in STEPS}
     wanted |= {(f"set-read-{step}", "tmpfs") for step in STEPS}
+    wanted |= {("read-64m", "pinned-d2h-and-h2d")}
     if not slow_storage.why_not():
         wanted |= {(f"mount-read-{step}", "passthrough-mount") for step in STEPS}
     assert set(rows) == wanted
@@ -81,7 +82,8 @@ def test_writes_have_their_rows(tmp_path: Path) -> None:
     if not writes.can_write_back():
         assert "--write-back" in whole["environment"]["left out: write-back-*"]
         back = set()
-    assert set(rows) == below | back | {("small-write-4k", "allocate-copy-free")}
+    small = {(f"small-write-{how}4k", "allocate-copy-free") for how in ("", "mount-")}
+    assert set(rows) == below | back | small | {("write-64m", "pinned-d2h-and-h2d")}
 
 
 @needs_mount
