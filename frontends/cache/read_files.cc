@@ -233,7 +233,10 @@ void ReadFiles::broken(int descriptor) {
             break;
         }
     }
-    if (entry != nullptr) entry->file.publish(CachedFile::Readable::kNo);
+    if (entry != nullptr) {
+        entry->file.publish(CachedFile::Readable::kNo);
+        (void)entry->file.flush();  // with a log of writes nothing is replayed over the change
+    }
     Leases::give_up(descriptor);
 }
 

@@ -129,9 +129,10 @@ Result<uint64_t> CacheOfFiles::write_chunks(Lock& lock, Inode& inode, const std:
     bool all = true;
     for (size_t i = 0; i < count; ++i) {
         const bool usable = !is_new[i] || filled(inode, run[i], status.ok());
-        if (status.ok() && usable && !is_lost(run[i])) {
+        // After an error any of the bytes may be there, and readers see them.
+        if ((status.ok() || !is_new[i]) && usable && !is_lost(run[i])) {
             note_dirty(run[i], {0, static_cast<uint32_t>(chunk_size())});
-            if (all) done += chunk_size();
+            if (all && status.ok()) done += chunk_size();
             end = (number + i + 1) * chunk_size();
         } else {
             all = false;

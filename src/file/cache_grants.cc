@@ -21,6 +21,8 @@ namespace grant = chunk_table::grant;
 // How long a grant is waited for whose writer is in a copy, with the lock held.
 constexpr uint64_t kPatienceNs = 2'000'000;
 
+constexpr int kTriesMax = 50;  // to copy to a device that is busy, 200 ms apart
+
 }  // namespace
 
 Result<uint64_t> CacheOfFiles::grant(Inode& inode, uint64_t size, uint64_t offset) {
@@ -123,7 +125,10 @@ void CacheOfFiles::collect_one(const Grant& of) {
     if (grant::end(seen) <= grant::begin(seen)) return;
     Inode& inode = *by_id_[chunks_.chunk(of.chunk).file];
     if (dirty_since_ns_ == 0) dirty_since_ns_ = base::monotonic_ns();
-    const chunk_cache::Range range{grant::begin(seen), grant::end(seen)};
+    // Any program may have written the word.
+    const auto most = static_cast<uint32_t>(chunk_size());
+    const chunk_cache::Range range{grant::begin(seen), std::min(grant::end(seen), most)};
+    if (range.empty()) return;
     chunks_.write(of.chunk, range);
     leave_unsettled(of, range);
     if (log_ != nullptr) logged_[of.chunk] = false;
@@ -229,7 +234,7 @@ void CacheOfFiles::leave_unsettled(const Grant& of, chunk_cache::Range range) {
 
 // Brings a chunk up to date with what other processes wrote to its copy.
 void CacheOfFiles::settle(Lock& lock, ChunkId id) {
-    for (;;) {
+    for (int tries = 0;;) {
         const auto at = unsettled_.find(id);
         if (at == unsettled_.end()) return;
         Unsettled& one = at->second;  // its place in memory stays
@@ -247,7 +252,11 @@ void CacheOfFiles::settle(Lock& lock, ChunkId id) {
         lock.lock();
         one.moving = false;
         changed_.notify_all();
-        const bool lost = lost_by_copy(id, status);
+        bool lost = lost_by_copy(id, status);
+        if (!status.ok() && !lost && (stopping_ || ++tries > kTriesMax)) {
+            lose_device(memory_.device_of(slab));
+            lost = true;
+        }
         if (!status.ok() && !lost) {  // the device is busy: again
             one.range = one.range.empty()
                             ? range

@@ -64,15 +64,18 @@ void CacheOfFiles::meet_in_log(Inode& inode, const FileBelow& below) {
     if (!known) {
         inode.log.nameless = true;  // it is synced in storage alone
     } else if (inode.log.file != file) {
-        inode.log = {};
-        inode.log.file = file;
+        LogState fresh;
+        fresh.file = file;
+        fresh.held = inode.log.held;
+        fresh.appending = inode.log.appending;
+        inode.log = fresh;
     }
 }
 
 // Returns whether what is written to a file goes to the log.
 bool CacheOfFiles::logs(const Inode& inode) const {
-    return log_ != nullptr && !log_ended_ && !inode.log.nameless && inode.log.in_storage &&
-           inode.log.held == 0;
+    return log_ != nullptr && !log_ended_ && !log_broken_ && !inode.log.nameless &&
+           inode.log.in_storage && inode.log.held == 0;
 }
 
 // Marks chunks whose dirty bytes the log lacks, and returns them.
@@ -196,12 +199,12 @@ Status CacheOfFiles::forget_in_log(Inode& inode, uint64_t sequence) {
 
 // Makes a file durable in storage, and lets the log forget it.
 Status CacheOfFiles::sync_to_storage(Inode& inode, bool data_only) {
-    const uint64_t sequence = log_->last_sequence();
+    uint64_t sequence = 0;
     {
         const std::lock_guard lock(mutex_);
         if (inode.log.lost) return kLost;
     }
-    if (Status status = store(inode, true, data_only); !status.ok()) return status;
+    if (Status status = store(inode, true, data_only, &sequence); !status.ok()) return status;
     bool live = false, broken = false;
     {
         const std::lock_guard lock(mutex_);
@@ -211,7 +214,7 @@ Status CacheOfFiles::sync_to_storage(Inode& inode, bool data_only) {
     if (live && (broken || !forget_in_log(inode, sequence).ok())) return end_log();
     const std::lock_guard lock(mutex_);
     inode.log.in_storage = !inode.log.nameless;
-    if (inode.log.last <= sequence) inode.log.in = {};
+    if (inode.log.last <= sequence && inode.log.appending == 0) inode.log.in = {};
     return {};
 }
 
@@ -278,13 +281,15 @@ void CacheOfFiles::release_log(Inode& inode) {
 
 // The last name of a file is gone. Without the lock.
 void CacheOfFiles::unlink_in_log(Inode& inode) {
-    const uint64_t sequence = log_->last_sequence();
+    uint64_t sequence = 0;
     bool live = false;
     {
-        const std::lock_guard lock(mutex_);
-        live = (inode.log.in[0] || inode.log.in[1]) && !log_ended_;
+        Lock lock(mutex_);
         inode.log.nameless = true;
         inode.log.in_storage = false;
+        while (inode.log.appending > 0) changed_.wait(lock);
+        live = (inode.log.in[0] || inode.log.in[1]) && !log_ended_;
+        sequence = inode.log.last;
     }
     if (live && !forget_in_log(inode, sequence).ok()) return;
     const std::lock_guard lock(mutex_);
@@ -300,10 +305,12 @@ Status CacheOfFiles::store_logged(Lock& lock, Inode& inode, size_t half) {
     ++inode.handles;  // it stays open meanwhile
     const uint64_t errors = counts_.write_errors;
     collect(inode.id);
-    // What is dirty now, and no more: a writer may be as fast as this thread.
-    for (uint64_t left = chunks_.dirty_of(inode.id); left > 0 && chunks_.dirty_of(inode.id) > 0;
-         --left)
-        if (!write_back(lock, &inode)) changed_.wait_for(lock, kLookEvery);
+    // A write-back that began before may lack bytes that the log has.
+    while (inode.writing > 0) changed_.wait(lock);
+    // What is dirty now, and no more: a writer may be as fast as this thread. The oldest goes
+    // first, so what is written meanwhile does not come before it.
+    for (uint64_t left = chunks_.dirty_of(inode.id); left > 0; --left)
+        if (!write_back(lock, &inode)) break;  // others have begun what was left
     while (inode.writing > 0) changed_.wait(lock);
     Status status = counts_.write_errors == errors ? Status{} : last_error_;
     const uint64_t unlogged = inode.log.unlogged;
@@ -366,11 +373,15 @@ Status CacheOfFiles::end_log() {
     const std::lock_guard alone(drain_mutex_);
     Lock lock(mutex_);
     if (log_ended_) return {};
+    log_broken_ = true;  // no file begins to use it
     for (const size_t half : {0u, 1u})
         if (Status status = store_all_logged(lock, half); !status.ok()) return status;
-    log_->remove();
     log_ended_ = true;
     counts_.tier_log_error = "the log of the tier cannot be written: writes go to storage";
+    lock.unlock();
+    // If power is lost now, the names may be back: then without bytes.
+    for (const int half : {0, 1}) (void)log_->reset(half);
+    log_->remove();
     return {};
 }
 

@@ -351,23 +351,31 @@ Result<uint64_t> CacheOfFiles::write(Inode& inode, const FileBelow& below, const
 }
 
 Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
-    if (log_ == nullptr || !durable) return store(inode, durable, data_only);
+    if (log_ == nullptr) return store(inode, durable, data_only);
     {
         Lock lock(mutex_);
         Status status;
-        if (sync_to_log(lock, inode, &status)) return status;
+        if (durable && sync_to_log(lock, inode, &status)) return status;
+        const bool live = inode.log.in[0] || inode.log.in[1];
+        if (!durable && !live) {
+            lock.unlock();
+            return store(inode, false, data_only);
+        }
     }
+    // Others may change the file from now on, so no record may be left that is replayed over that.
     return sync_to_storage(inode, data_only);
 }
 
-// Writes back what is dirty to storage, and makes it durable there if asked to.
-Status CacheOfFiles::store(Inode& inode, bool durable, bool data_only) {
+// Writes back what is dirty to storage, and makes it durable there if asked to. `sequence` gets the
+// last record of the log whose bytes that includes.
+Status CacheOfFiles::store(Inode& inode, bool durable, bool data_only, uint64_t* sequence) {
     Lock lock(mutex_);
     collect(inode.id);
-    while (chunks_.dirty_of(inode.id) > 0 && inode.error.ok()) {
+    while ((chunks_.dirty_of(inode.id) > 0 || inode.log.appending > 0) && inode.error.ok()) {
         // Another thread may have it all under way.
         if (!write_back(lock, &inode)) changed_.wait(lock);
     }
+    if (sequence != nullptr) *sequence = inode.log.last;
     const Status error = std::exchange(inode.error, {});
     const File file = inode.writer.descriptor >= 0 ? inode.writer.file : inode.reader.file;
     const uint64_t unlogged = inode.log.unlogged;
@@ -375,7 +383,10 @@ Status CacheOfFiles::store(Inode& inode, bool durable, bool data_only) {
     if (!error.ok() || !durable || file.closed()) return error;
     Status status = file.fsync(data_only);
     lock.lock();
-    if (status.ok()) inode.log.stored = std::max(inode.log.stored, unlogged);
+    if (status.ok())
+        inode.log.stored = std::max(inode.log.stored, unlogged);
+    else if (inode.log.in[0] || inode.log.in[1])
+        inode.log.lost = true;  // storage tells such an error once, and has lost the bytes
     return status;
 }
 
@@ -420,7 +431,20 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
         ++inode.writing;
         lock.unlock();
     }
+    const bool noted = log_ != nullptr && status.ok();
     if (status.ok()) status = file.truncate(size);
+    // What storage has refused must not be done by a recovery.
+    if (noted && !status.ok()) {
+        lock.lock();
+        --inode.writing;
+        set_size(inode, std::max(inode.size, old));
+        changed_.notify_all();
+        lock.unlock();
+        (void)sync_to_storage(inode, false);
+        lock.lock();
+        ++inode.writing;
+        lock.unlock();
+    }
     lock.lock();
     set_size(inode, status.ok() ? size : std::max(inode.size, old));
     if (status.ok()) note_new_bytes(lock, inode, inode.writer.descriptor);

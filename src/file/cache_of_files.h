@@ -234,7 +234,7 @@ private:
     Status drain_log();
     Status end_log();
     void drain();
-    Status store(Inode& inode, bool durable, bool data_only);
+    Status store(Inode& inode, bool durable, bool data_only, uint64_t* sequence = nullptr);
     // ---- The memory of devices
     [[nodiscard]] uint64_t slab_size() const { return uint64_t{kSlabChunks} * chunk_size(); }
     [[nodiscard]] std::vector<uint32_t> by_free_memory() const;

@@ -169,16 +169,19 @@ void CacheOfFiles::write_back_run(Lock& lock, std::span<const ChunkId> run) {
     const uint64_t size = inode.size;
     ++inode.writing;
     for (const ChunkId id : run) settle(lock, id);
-    const bool to_log = logs(inode);
-    const std::vector<ToLog> unlogged = take_unlogged(inode, run);
+    // Before a sync can find nothing dirty, it must know what the log lacks.
+    if (logs(inode)) {
+        const std::vector<ToLog> unlogged = take_unlogged(inode, run);
+        lock.unlock();
+        const Status logged = log_chunks(inode, unlogged);
+        lock.lock();
+        end_logging(inode, unlogged, logged);
+    } else {
+        ++inode.log.unlogged;
+    }
     lock.unlock();
-    const Status logged = log_chunks(inode, unlogged);
     const Status status = write_run(inode, run, size);
     lock.lock();
-    if (to_log)
-        end_logging(inode, unlogged, logged);
-    else
-        ++inode.log.unlogged;
     if (status.ok()) note_own_change(lock, inode, inode.writer.descriptor);
     const bool lost = !status.ok() && lost_by_transfer(lock, run);
     --inode.writing;
