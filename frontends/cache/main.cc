@@ -181,31 +181,43 @@ bool write_back_all(const Options& options, const FileCache& cache, Report* repo
 }
 
 #ifdef PENSTOCK_MOUNT
+// Takes the folder that a mount is to show. Returns false with an error.
+bool take_folder(const Options& options, ShownFolder* folder, std::string* error) {
+    return options.mountpoint.empty() || Mount::take(options.path, folder, error);
+}
 // Returns null with an error, or where no mount is asked for.
-std::unique_ptr<Mount> start_mount(const Options& options, const FileCache& cache,
-                                   const Report& report, std::string* error) {
+std::unique_ptr<Mount> start_mount(const Options& options, const ShownFolder& folder,
+                                   const FileCache& cache, const Report& report,
+                                   std::string* error) {
     if (options.mountpoint.empty()) return nullptr;
-    return Mount::start(cache, options.path, options.mountpoint, {.report = report.place()}, error);
+    return Mount::start(cache, options.path, folder, options.mountpoint, {.report = report.place()},
+                        error);
 }
 #else
+struct ShownFolder {};
 struct Mount {
     static int ended() { return -1; }
     static void stop() {}
 };
-std::unique_ptr<Mount> start_mount(const Options& options, const FileCache& /*cache*/,
-                                   const Report& /*report*/, std::string* error) {
+bool take_folder(const Options& options, ShownFolder* /*folder*/, std::string* error) {
     if (!options.mountpoint.empty())
         *error = "--mount: this build has no mount (install libfuse3-dev 3.12, build again)";
+    return error->empty();
+}
+std::unique_ptr<Mount> start_mount(const Options& /*options*/, const ShownFolder& /*folder*/,
+                                   const FileCache& /*cache*/, const Report& /*report*/,
+                                   std::string* /*error*/) {
     return nullptr;
 }
 #endif
 
-int serve(const Options& options, const FileCache& cache, int signals, Report* report) {
+int serve(const Options& options, const ShownFolder& folder, const FileCache& cache, int signals,
+          Report* report) {
     std::string error;
     const int stop = eventfd(0, EFD_CLOEXEC);
     struct stat below {};
     (void)stat(options.path.c_str(), &below);  // the mount may hide it
-    const auto mount = start_mount(options, cache, *report, &error);
+    const auto mount = start_mount(options, folder, cache, *report, &error);
     std::unique_ptr<Clients> clients;
     if (error.empty() && !options.socket.empty()) {
         auto listening = Clients::listen(
@@ -245,13 +257,16 @@ int run(int count, char** words) {
     }
     const int signals = watch_signals();
     Report report(options.ready);
-    const auto cache = make_cache(options, &error);
+    // The cache puts what a log has into the files, so they must not lie below a dead mount.
+    ShownFolder folder;
+    std::optional<FileCache> cache;
+    if (take_folder(options, &folder, &error)) cache = make_cache(options, &error);
     if (!cache.has_value()) {
         report.refuse(error);
         return 1;
     }
     for (const std::string& line : cache->statistics().tier_kept) report.note(line);
-    return serve(options, *cache, signals, &report);
+    return serve(options, folder, *cache, signals, &report);
 }
 
 }  // namespace

@@ -146,6 +146,14 @@ std::string keep(const WriteLog& log, const Entries& entries, const std::string&
     return "";
 }
 
+// Returns 0 if the folder can be listed, or an errno.
+int list_root(const std::string& root) {
+    const system::ScopedDescriptor listed(
+        system::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    std::vector<system::FolderEntry> entries;
+    return listed.get() < 0 || system::list_folder(listed.get(), &entries) != 0 ? errno : 0;
+}
+
 std::string line_of(const Entries& entries, const std::string& root, int error,
                     const std::string& name) {
     uint64_t bytes = 0;
@@ -158,6 +166,9 @@ std::string line_of(const Entries& entries, const std::string& root, int error,
 }  // namespace
 
 Result<LogRecovery> recover_log(WriteLog& log, const std::string& folder, const std::string& root) {
+    // Where the folder itself does not answer, no file counts as gone.
+    if (const int error = log.size() == 0 ? 0 : list_root(root); error != 0)
+        return Status{error, "tier", "its log stays, since the folder of its files cannot be read"};
     LogRecovery told;
     Entries all;
     for (const int half : {0, 1}) read_half(log, half, &all);

@@ -18,8 +18,8 @@ struct LogRecovery {
 
 // Replays the records of a log whose files lie below `root`, makes them durable and empties the
 // log. Bytes of a file that is gone, or that cannot be written, are put into a new file in
-// `folder`, at the offsets that they had. Errors: those of storage where even that fails; then the
-// log is as it was.
+// `folder`, at the offsets that they had. Errors: those of storage where even that fails, or where
+// `root` cannot be listed; then the log is as it was.
 Result<LogRecovery> recover_log(WriteLog& log, const std::string& folder, const std::string& root);
 
 }  // namespace penstock::file

@@ -226,6 +226,21 @@ TEST_F(WriteLogTest, ALogThatCanBePutNowhereStays) {
     EXPECT_EQ(bytes_of(a).size(), 100'050u);
 }
 
+// A mount that a killed process has left lies over the folder, say, and its files seem gone.
+TEST_F(WriteLogTest, ALogWhoseFolderCannotBeReadStays) {
+    const std::string a = write_file("a", 100), moved = std::string(folder_) + "-moved";
+    auto log = open_log();
+    append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 10, 100, some_bytes(50, 1));
+    const uint64_t size = log->size();
+    ASSERT_EQ(rename(folder_, moved.c_str()), 0);
+    const auto told = file::recover_log(*log, tier_, folder_);
+    ASSERT_EQ(rename(moved.c_str(), folder_), 0);
+    EXPECT_EQ(told.status().error_number(), ENOENT);
+    EXPECT_EQ(log->size(), size);
+    EXPECT_TRUE(kept().empty());
+    EXPECT_EQ(file::recover_log(*log, tier_, folder_).value().bytes, 50u);
+}
+
 TEST_F(WriteLogTest, OneProcessHasALog) {
     const auto log = open_log();
     EXPECT_EQ(WriteLog::open(tier_, folder_, 1 << 20).status().error_number(), EBUSY);

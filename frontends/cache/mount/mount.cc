@@ -209,9 +209,14 @@ void FuseMount::stop() {
 
 }  // namespace
 
+bool Mount::take(const std::string& path, ShownFolder* folder, std::string* error) {
+    folder->root = open_shown_folder(path, &folder->lock, error);
+    return folder->root >= 0;
+}
+
 std::unique_ptr<Mount> Mount::start(const FileCache& cache, const std::string& path,
-                                    const std::string& mountpoint, const MountOptions& options,
-                                    std::string* error) {
+                                    const ShownFolder& folder, const std::string& mountpoint,
+                                    const MountOptions& options, std::string* error) {
     if (access("/dev/fuse", R_OK | W_OK) != 0) {
         *error = std::string("/dev/fuse: ") + std::strerror(errno) + ": mounts need it";
         return nullptr;
@@ -221,10 +226,7 @@ std::unique_ptr<Mount> Mount::start(const FileCache& cache, const std::string& p
     struct sigaction wake {};
     wake.sa_handler = [](int) {};
     sigaction(kWakeSignal, &wake, nullptr);
-    int lock = -1;
-    const int root = open_shown_folder(path, &lock, error);
-    if (root < 0) return nullptr;
-    auto mount = std::make_unique<FuseMount>(cache, root, lock, options.report);
+    auto mount = std::make_unique<FuseMount>(cache, folder.root, folder.lock, options.report);
     if (!prepare_mountpoint(path, mountpoint, error) ||
         !mount->start(path, mountpoint, options.threads_max, error))
         return nullptr;

@@ -20,13 +20,23 @@ struct MountOptions {
 // An extended attribute of the root that tells how to reach the process behind the mount.
 inline constexpr char kReportAttribute[] = "user.penstock.service";
 
+// A folder that this process alone shows, from before its cache looks at the files there.
+struct ShownFolder {
+    int root = -1;  // O_PATH
+    int lock = -1;
+};
+
 class Mount {
 public:
-    // Shows `path` at `mountpoint`, which may be `path` itself. A mount that a killed process has
-    // left there is removed. `error` gets one line that names what failed. Null: it failed.
+    // Takes the folder to show. A mount that a killed process has left over it is removed: the
+    // files below are found only then. On false `error` has one line that names what failed.
+    static bool take(const std::string& path, ShownFolder* folder, std::string* error);
+    // Shows `folder`, which is at `path`, at `mountpoint`, which may be `path` itself, and closes
+    // it in the end. A mount that a killed process has left there is removed. `error` gets one line
+    // that names what failed. Null: it failed.
     static std::unique_ptr<Mount> start(const FileCache& cache, const std::string& path,
-                                        const std::string& mountpoint, const MountOptions& options,
-                                        std::string* error);
+                                        const ShownFolder& folder, const std::string& mountpoint,
+                                        const MountOptions& options, std::string* error);
     virtual ~Mount() = default;
 
     // Returns a descriptor that is readable once the mount has ended: unmounted or stopped.

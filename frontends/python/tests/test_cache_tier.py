@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 from cache_mounts import CacheMount
 from caching import PENSTOCK, Cache, settled
-from mounting import mounted, needs_mounts, penstock
+from mounting import mounted, needs_mounts, penstock, serving
 
 from penstock import _core
 
@@ -210,8 +211,8 @@ def test_what_was_synced_to_a_tier_is_there_after_a_kill(tmp_path: Path) -> None
         assert writer.stdout.readline() == b"synced\n"
         data[:5] = b"first"
         assert file.read_bytes() == data  # storage has no more yet
-        # No second process has the log meanwhile.
-        with pytest.raises(AssertionError, match="another process writes its log"):
+        # No second process has the folder meanwhile, nor the log.
+        with pytest.raises(AssertionError, match="another file cache shows it already"):
             CacheMount(tmp_path / "data", tmp_path / "mount", **options)
     finally:
         mount.kill()
@@ -228,6 +229,44 @@ def test_what_was_synced_to_a_tier_is_there_after_a_kill(tmp_path: Path) -> None
     assert found[:200_000] == data[:200_000]
     assert len(found) == len(data)
     assert list((tmp_path / "tier").iterdir()) == []
+
+
+@needs_mounts
+def test_a_mount_over_its_own_folder_recovers_after_a_kill(tmp_path: Path) -> None:
+    """The dead mount lies over the files that the log is for."""
+    folder, tier = tmp_path / "data", tmp_path / "tier"
+    for made in (folder, tier):
+        made.mkdir()
+    data = bytearray(write(folder / "a"))
+    options = ("--tier", str(tier), "--tier-size", "64M", "--tier-writes")
+    with serving(folder, None, *options) as process:
+        file = os.open(folder / "a", os.O_RDWR)
+        for part in (b"first", b"later"):
+            os.pwrite(file, part, 0)
+            os.fsync(file)
+        os.kill(process, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            os.close(file)
+    with mounted(folder, None, *options):
+        pass
+    data[:5] = b"later"
+    assert (folder / "a").read_bytes() == data
+    assert list(tier.glob("penstock-kept-*")) == []
+
+
+@needs_mounts
+def test_a_dead_mount_below_a_cache_is_refused(cache: Cache) -> None:
+    """Nothing may be taken from the log for files that cannot be looked at."""
+    write(cache.folder / "a")
+    options = ("--tier", str(cache.folder.parent / "tier"), "--tier-size", "64M", "--tier-writes")
+    with serving(cache.folder) as process:
+        os.kill(process, signal.SIGKILL)
+    try:
+        told = refusal(cache, *options)
+    finally:
+        subprocess.run(["umount", "-l", cache.folder], check=True)
+    assert f"{cache.folder}: " in told
+    assert "not connected" in told
 
 
 def test_bytes_without_a_place_are_told_and_kept(cache: Cache) -> None:
