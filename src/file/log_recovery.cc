@@ -26,17 +26,20 @@ struct Entry {
 };
 using Entries = std::vector<Entry>;
 
-// Reads all of a range. Returns false at the end of the file, and on an error.
-bool read_all(int file, void* to, uint64_t size, uint64_t offset) {
+constexpr int kEnd = -1;
+
+// Reads all of a range. Returns 0, kEnd where the file ends before, or an errno.
+int read_all(int file, void* to, uint64_t size, uint64_t offset) {
     uint64_t done = 0;
     while (done < size) {
         const ssize_t got = system::pread(file, static_cast<std::byte*>(to) + done, size - done,
                                           static_cast<off_t>(offset + done));
         if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return false;
+        if (got < 0) return errno;
+        if (got == 0) return kEnd;
         done += static_cast<uint64_t>(got);
     }
-    return true;
+    return 0;
 }
 
 int write_all(int file, std::span<const std::byte> bytes, uint64_t offset) {
@@ -52,49 +55,55 @@ int write_all(int file, std::span<const std::byte> bytes, uint64_t offset) {
 }
 
 // Reads the records of a half until the first one that is not whole. That one, and what follows it,
-// was never durable.
-void read_half(const WriteLog& log, int half, Entries* entries) {
+// was never durable. Returns 0 or an errno: what cannot be read may have been durable.
+int read_half(const WriteLog& log, int half, Entries* entries) {
     const int file = log.descriptor(half);
     std::vector<std::byte> bytes;
     uint64_t sequence = 0;
     for (uint64_t at = 0;;) {
         Entry entry;
         LogRecord& record = entry.record;
-        if (!read_all(file, &record, sizeof record, at)) return;
+        int error = read_all(file, &record, sizeof record, at);
+        if (error != 0) return error == kEnd ? 0 : error;
         if (record.magic != LogRecord::kMagic || record.path_size > LogRecord::kPathMax ||
             record.bytes_size > LogRecord::kBytesMax ||
             (sequence != 0 && record.sequence != sequence + 1))
-            return;
+            return 0;
         entry.half = half;
         entry.path.resize(record.path_size);
         entry.bytes_at = at + sizeof record + record.path_size;
         bytes.resize(record.bytes_size);
-        if (!read_all(file, entry.path.data(), record.path_size, at + sizeof record) ||
-            !read_all(file, bytes.data(), bytes.size(), entry.bytes_at) ||
-            checksum_of(record, entry.path, bytes) != record.checksum)
-            return;
+        error = read_all(file, entry.path.data(), record.path_size, at + sizeof record);
+        if (error == 0) error = read_all(file, bytes.data(), bytes.size(), entry.bytes_at);
+        if (error != 0) return error == kEnd ? 0 : error;
+        if (checksum_of(record, entry.path, bytes) != record.checksum) return 0;
         sequence = record.sequence;
         at = entry.bytes_at + record.bytes_size;
         entries->push_back(std::move(entry));
     }
 }
 
-// Does what records say to an open file. Returns 0 or an errno.
-int apply(const WriteLog& log, const Entries& entries, int file, LogRecovery* told) {
+// Does what records say to an open file. Returns 0 or an errno. Sizes that storage never takes are
+// skipped, and `refused` gets the errno of one: such a record may be of a call that failed.
+int apply(const WriteLog& log, const Entries& entries, int file, LogRecovery* told, int* refused) {
     std::vector<std::byte> bytes;
     for (const Entry& entry : entries) {
         const LogRecord& record = entry.record;
         bool resizes = record.kind == Kind::kTruncate;
         if (record.kind == Kind::kWrite) {
             bytes.resize(record.bytes_size);
-            if (!read_all(log.descriptor(entry.half), bytes.data(), bytes.size(), entry.bytes_at))
+            if (read_all(log.descriptor(entry.half), bytes.data(), bytes.size(), entry.bytes_at) !=
+                0)
                 return EIO;
             if (const int error = write_all(file, bytes, record.offset); error != 0) return error;
             struct stat state {};
             if (system::fstat(file, &state) != 0) return errno;
             resizes = static_cast<uint64_t>(state.st_size) < record.size;
         }
-        if (resizes && system::ftruncate(file, static_cast<off_t>(record.size)) != 0) return errno;
+        if (resizes && system::ftruncate(file, static_cast<off_t>(record.size)) != 0) {
+            if (errno != EFBIG && errno != EINVAL) return errno;
+            *refused = errno;
+        }
         told->bytes += record.bytes_size;
         ++told->records;
     }
@@ -133,12 +142,20 @@ void search(const std::string& folder, std::map<LoggedFile, std::string>* wanted
 // Puts bytes that have no place into a file of their own. Returns its name; empty: it failed, and
 // errno tells why.
 std::string keep(const WriteLog& log, const Entries& entries, const std::string& folder) {
+    constexpr size_t kNameMax = 120;  // some file systems take 143 bytes in all
     const std::string& path = entries.back().path;
-    std::string name = folder + "/penstock-kept-" + path.substr(path.rfind('/') + 1) + "-XXXXXX";
+    std::string name = path.substr(path.rfind('/') + 1);
+    if (name.size() > kNameMax) {
+        size_t end = kNameMax;
+        while (end > 0 && (name[end] & 0xc0) == 0x80) --end;  // inside a letter of UTF-8
+        name.resize(end);
+    }
+    name = folder + "/penstock-kept-" + name + "-XXXXXX";
     const system::ScopedDescriptor file(system::make_unique_file(&name));
     if (file.get() < 0) return "";
     LogRecovery unused;
-    errno = apply(log, entries, file.get(), &unused);
+    int refused = 0;
+    errno = apply(log, entries, file.get(), &unused, &refused);
     if (errno == 0) return name;
     const int error = errno;
     (void)system::unlink(name.c_str());
@@ -154,13 +171,31 @@ int list_root(const std::string& root) {
     return listed.get() < 0 || system::list_folder(listed.get(), &entries) != 0 ? errno : 0;
 }
 
-std::string line_of(const Entries& entries, const std::string& root, int error,
-                    const std::string& name) {
+uint64_t bytes_of(const Entries& entries) {
     uint64_t bytes = 0;
     for (const Entry& entry : entries) bytes += entry.record.bytes_size;
-    return root + "/" + entries.back().path + ": " + std::to_string(bytes) +
+    return bytes;
+}
+
+// Tells of bytes that are in a kept file.
+std::string line_of(const Entries& entries, const std::string& root, int error,
+                    const std::string& name) {
+    return root + "/" + entries.back().path + ": " + std::to_string(bytes_of(entries)) +
            " bytes that were synced could not be put there (" + std::strerror(error) +
            "); they are in " + name;
+}
+
+// Tells of a size that the file did not get.
+std::string line_of_size(const Entries& entries, const std::string& root, int error) {
+    return root + "/" + entries.back().path + ": a size in the log could not be set there (" +
+           std::strerror(error) + ")";
+}
+
+Status sync_folder(const std::string& folder) {
+    const system::ScopedDescriptor names(
+        system::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (names.get() >= 0 && system::fsync(names.get()) == 0) return {};
+    return {errno, "tier", "the names of what is kept cannot be made durable"};
 }
 
 }  // namespace
@@ -171,7 +206,9 @@ Result<LogRecovery> recover_log(WriteLog& log, const std::string& folder, const 
         return Status{error, "tier", "its log stays, since the folder of its files cannot be read"};
     LogRecovery told;
     Entries all;
-    for (const int half : {0, 1}) read_half(log, half, &all);
+    for (const int half : {0, 1})
+        if (const int error = read_half(log, half, &all); error != 0)
+            return Status{error, "tier", "its log cannot be read, and stays"};
     std::ranges::stable_sort(all, {}, [](const Entry& entry) { return entry.record.sequence; });
     std::map<LoggedFile, uint64_t> forgotten;
     for (const Entry& entry : all)
@@ -192,23 +229,42 @@ Result<LogRecovery> recover_log(WriteLog& log, const std::string& folder, const 
     size_t left = lost.size();
     if (left > 0) search(root, &lost, &left);
     places.merge(lost);
+    Status nowhere;
+    std::vector<std::string> made;
     for (const auto& [file, entries] : files) {
         const std::string& path = places[file];
-        int error = ENOENT;
+        int error = ENOENT, refused = 0;
         if (!path.empty()) {
             const system::ScopedDescriptor opened(
                 system::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
-            error = opened.get() < 0 ? errno : apply(log, entries, opened.get(), &told);
+            error = opened.get() < 0 ? errno : apply(log, entries, opened.get(), &told, &refused);
         }
-        if (error == 0) {
-            ++told.files;
+        if (error == 0) ++told.files;
+        if (error == 0 && refused == 0) continue;
+        if (error == 0 || bytes_of(entries) == 0) {
+            told.kept.push_back(line_of_size(entries, root, error == 0 ? refused : error));
             continue;
         }
         const std::string name = keep(log, entries, folder);
-        if (name.empty()) return Status{errno, "tier", "what its log has can be put nowhere"};
+        if (name.empty()) {
+            nowhere = {errno, "tier", "what its log has can be put nowhere"};
+            continue;  // the other files get what is theirs
+        }
+        made.push_back(name);
         told.kept.push_back(line_of(entries, root, error, name));
     }
-    for (const int half : {0, 1})
+    if (nowhere.ok() && !made.empty()) nowhere = sync_folder(folder);
+    if (!nowhere.ok()) {
+        // The log still has these bytes, and the next start keeps them again.
+        for (const std::string& name : made) (void)system::unlink(name.c_str());
+        return nowhere;
+    }
+    // The older half first: else a crash now would leave its records alone, to be replayed over
+    // what the newer ones have put there.
+    std::array<uint64_t, 2> last{};
+    for (const Entry& entry : all) last[static_cast<size_t>(entry.half)] = entry.record.sequence;
+    const int older = last[0] < last[1] ? 0 : 1;
+    for (const int half : {older, 1 - older})
         if (Status status = log.reset(half); !status.ok()) return status;
     if (!all.empty()) log.continue_after(all.back().record.sequence);
     return told;

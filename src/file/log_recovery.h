@@ -12,14 +12,15 @@ namespace penstock::file {
 struct LogRecovery {
     uint64_t records = 0, bytes = 0, files = 0;  // that are in their files now
     // One line for each file whose bytes could not be put there, which tells why and where they are
-    // kept.
+    // kept, or whose size could not be set.
     std::vector<std::string> kept;
 };
 
 // Replays the records of a log whose files lie below `root`, makes them durable and empties the
 // log. Bytes of a file that is gone, or that cannot be written, are put into a new file in
 // `folder`, at the offsets that they had. Errors: those of storage where even that fails, or where
-// `root` cannot be listed; then the log is as it was.
+// `root` or the log cannot be read; then the log is as it was, and the other files have their
+// bytes.
 Result<LogRecovery> recover_log(WriteLog& log, const std::string& folder, const std::string& root);
 
 }  // namespace penstock::file

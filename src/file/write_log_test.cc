@@ -14,82 +14,15 @@
 #include <thread>
 
 #include "base/prng.h"
-#include "file/file_birth.h"
-#include "file/file_cache_fixture.h"
 #include "file/log_recovery.h"
+#include "file/write_log_fixture.h"
 #include "testing/effort.h"
 
 namespace penstock {
 namespace {
 
-using file::LoggedFile;
 using file::LogRecord;
 using file::WriteLog;
-using Bytes = std::vector<std::byte>;
-
-class WriteLogTest : public FileCacheTest {
-protected:
-    void SetUp() override {
-        FileCacheTest::SetUp();
-        ASSERT_NE(mkdtemp(tier_), nullptr);
-    }
-    void TearDown() override {
-        cache_ = FileCache();
-        std::filesystem::remove_all(tier_);
-        FileCacheTest::TearDown();
-    }
-    std::unique_ptr<WriteLog> open_log(uint64_t size_max = 1 << 20) {
-        auto log = WriteLog::open(tier_, folder_, size_max);
-        EXPECT_TRUE(log.ok()) << log.status().message();
-        return std::move(log.value());
-    }
-    static LoggedFile file_at(const std::string& path) {
-        LoggedFile file;
-        const int descriptor = ::open(path.c_str(), O_PATH);
-        EXPECT_TRUE(file::describe_birth(descriptor, &file));
-        ::close(descriptor);
-        return file;
-    }
-    static Bytes some_bytes(uint64_t size, uint64_t seed) {
-        Bytes bytes(size);
-        testing::fill_randomly(bytes.data(), size, seed);
-        return bytes;
-    }
-    static void append(WriteLog& log, const LoggedFile& file, const char* path,
-                       LogRecord::Kind kind, uint64_t offset, uint64_t size,
-                       const Bytes& bytes = {}) {
-        LogRecord record;
-        record.file = file;
-        record.kind = kind;
-        record.offset = offset;
-        record.size = size;
-        const auto lock = log.begin();
-        EXPECT_TRUE(log.append(record, path, bytes).ok());
-    }
-    std::vector<std::string> kept() const {
-        std::vector<std::string> names;
-        for (const auto& entry : std::filesystem::directory_iterator(tier_))
-            if (entry.path().filename().string().starts_with("penstock-kept-"))
-                names.push_back(entry.path());
-        return names;
-    }
-    void make_with_log(FileCacheOptions options = {}) {
-        options.tier = tier_;
-        options.tier_size = options.tier_size == 0 ? 4 * kCacheSize : options.tier_size;
-        options.tier_root = folder_;
-        options.tier_writes = true;
-        cache_ = FileCache();
-        make(std::move(options));
-    }
-    // Returns a file that was synced before, so that the log takes what is written to it.
-    CachedFile open_logged(const std::string& path) {
-        CachedFile file = open(path);
-        EXPECT_TRUE(file.sync().ok());
-        return file;
-    }
-
-    char tier_[32] = "/tmp/penstock-tier-XXXXXX";
-};
 
 TEST_F(WriteLogTest, TheChecksumIsCrc32c) {
     const char text[] = "123456789";
@@ -176,69 +109,6 @@ TEST_F(WriteLogTest, BothHalvesAreReplayedInOrder) {
     std::fill_n(expected.begin(), 10, std::byte{3});
     const Bytes found = bytes_of(a);
     EXPECT_EQ(std::memcmp(found.data(), expected.data(), 20), 0);
-}
-
-TEST_F(WriteLogTest, AFileThatWasRenamedIsFoundAndOneThatIsGoneIsKept) {
-    const std::string a = write_file("a", 100), b = write_file("b", 100);
-    auto log = open_log();
-    append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 10, 100, some_bytes(50, 1));
-    append(*log, file_at(b), "b", LogRecord::Kind::kWrite, 10, 100, some_bytes(50, 2));
-    const std::string below = std::string(folder_) + "/below", moved = below + "/c";
-    ASSERT_EQ(mkdir(below.c_str(), 0700), 0);
-    ASSERT_EQ(rename(a.c_str(), moved.c_str()), 0);
-    // Another file has the name, and perhaps the number, of the one that is gone.
-    ASSERT_EQ(unlink(b.c_str()), 0);
-    write_file("b", 100);
-    const Bytes other = bytes_of(b);
-    const auto told = file::recover_log(*log, tier_, folder_);
-    ASSERT_TRUE(told.ok()) << told.status().message();
-    const Bytes expected = some_bytes(50, 1), found = bytes_of(moved);
-    EXPECT_EQ(std::memcmp(&found[10], expected.data(), 50), 0);
-    EXPECT_EQ(bytes_of(b), other);
-    ASSERT_EQ(kept().size(), 1u);
-    ASSERT_EQ(told.value().kept.size(), 1u);
-    EXPECT_NE(told.value().kept[0].find(b + ": 50 bytes that were synced"), std::string::npos);
-    EXPECT_NE(told.value().kept[0].find(kept()[0]), std::string::npos);
-    const Bytes lost = some_bytes(50, 2), there = bytes_of(kept()[0]);
-    ASSERT_EQ(there.size(), 100u);
-    EXPECT_EQ(std::memcmp(&there[10], lost.data(), 50), 0);
-    std::filesystem::remove_all(below);
-}
-
-// RLIMIT_FSIZE stands for disks that are full.
-TEST_F(WriteLogTest, ALogThatCanBePutNowhereStays) {
-    const std::string a = write_file("a", 100);
-    auto log = open_log();
-    append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 100'000, 100'050, some_bytes(50, 1));
-    const uint64_t size = log->size();
-    rlimit before{};
-    getrlimit(RLIMIT_FSIZE, &before);
-    const rlimit small{60'000, before.rlim_max};
-    signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &small);
-    EXPECT_EQ(file::recover_log(*log, tier_, folder_).status().error_number(), EFBIG);
-    setrlimit(RLIMIT_FSIZE, &before);
-    EXPECT_EQ(log->size(), size);
-    EXPECT_TRUE(kept().empty());
-    log = nullptr;
-    log = open_log();
-    EXPECT_EQ(file::recover_log(*log, tier_, folder_).value().bytes, 50u);
-    EXPECT_EQ(bytes_of(a).size(), 100'050u);
-}
-
-// A mount that a killed process has left lies over the folder, say, and its files seem gone.
-TEST_F(WriteLogTest, ALogWhoseFolderCannotBeReadStays) {
-    const std::string a = write_file("a", 100), moved = std::string(folder_) + "-moved";
-    auto log = open_log();
-    append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 10, 100, some_bytes(50, 1));
-    const uint64_t size = log->size();
-    ASSERT_EQ(rename(folder_, moved.c_str()), 0);
-    const auto told = file::recover_log(*log, tier_, folder_);
-    ASSERT_EQ(rename(moved.c_str(), folder_), 0);
-    EXPECT_EQ(told.status().error_number(), ENOENT);
-    EXPECT_EQ(log->size(), size);
-    EXPECT_TRUE(kept().empty());
-    EXPECT_EQ(file::recover_log(*log, tier_, folder_).value().bytes, 50u);
 }
 
 TEST_F(WriteLogTest, OneProcessHasALog) {

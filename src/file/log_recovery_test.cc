@@ -1,0 +1,185 @@
+// Goal: recovery loses no byte that was synced: what has no place is kept, and what can be put
+// nowhere stays in the log.
+#include "file/log_recovery.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "file/write_log_fixture.h"
+
+namespace penstock {
+namespace {
+
+using file::LogRecord;
+using Kind = LogRecord::Kind;
+
+class LogRecoveryTest : public WriteLogTest {};
+
+TEST_F(LogRecoveryTest, AFileThatWasRenamedIsFoundAndOneThatIsGoneIsKept) {
+    const std::string a = write_file("a", 100), b = write_file("b", 100);
+    auto log = open_log();
+    append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 10, 100, some_bytes(50, 1));
+    append(*log, file_at(b), "b", LogRecord::Kind::kWrite, 10, 100, some_bytes(50, 2));
+    const std::string below = std::string(folder_) + "/below", moved = below + "/c";
+    ASSERT_EQ(mkdir(below.c_str(), 0700), 0);
+    ASSERT_EQ(rename(a.c_str(), moved.c_str()), 0);
+    // Another file has the name, and perhaps the number, of the one that is gone.
+    ASSERT_EQ(unlink(b.c_str()), 0);
+    write_file("b", 100);
+    const Bytes other = bytes_of(b);
+    const auto told = file::recover_log(*log, tier_, folder_);
+    ASSERT_TRUE(told.ok()) << told.status().message();
+    const Bytes expected = some_bytes(50, 1), found = bytes_of(moved);
+    EXPECT_EQ(std::memcmp(&found[10], expected.data(), 50), 0);
+    EXPECT_EQ(bytes_of(b), other);
+    ASSERT_EQ(kept().size(), 1u);
+    ASSERT_EQ(told.value().kept.size(), 1u);
+    EXPECT_NE(told.value().kept[0].find(b + ": 50 bytes that were synced"), std::string::npos);
+    EXPECT_NE(told.value().kept[0].find(kept()[0]), std::string::npos);
+    const Bytes lost = some_bytes(50, 2), there = bytes_of(kept()[0]);
+    ASSERT_EQ(there.size(), 100u);
+    EXPECT_EQ(std::memcmp(&there[10], lost.data(), 50), 0);
+    std::filesystem::remove_all(below);
+}
+
+// RLIMIT_FSIZE stands for disks that are full.
+TEST_F(LogRecoveryTest, ALogThatCanBePutNowhereStays) {
+    const std::string a = write_file("a", 100);
+    auto log = open_log();
+    append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 100'000, 100'050, some_bytes(50, 1));
+    const uint64_t size = log->size();
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit small{60'000, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    EXPECT_EQ(file::recover_log(*log, tier_, folder_).status().error_number(), EFBIG);
+    setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_EQ(log->size(), size);
+    EXPECT_TRUE(kept().empty());
+    log = nullptr;
+    log = open_log();
+    EXPECT_EQ(file::recover_log(*log, tier_, folder_).value().bytes, 50u);
+    EXPECT_EQ(bytes_of(a).size(), 100'050u);
+}
+
+// A mount that a killed process has left lies over the folder, say, and its files seem gone.
+TEST_F(LogRecoveryTest, ALogWhoseFolderCannotBeReadStays) {
+    const std::string a = write_file("a", 100), moved = std::string(folder_) + "-moved";
+    auto log = open_log();
+    append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 10, 100, some_bytes(50, 1));
+    const uint64_t size = log->size();
+    ASSERT_EQ(rename(folder_, moved.c_str()), 0);
+    const auto told = file::recover_log(*log, tier_, folder_);
+    ASSERT_EQ(rename(moved.c_str(), folder_), 0);
+    EXPECT_EQ(told.status().error_number(), ENOENT);
+    EXPECT_EQ(log->size(), size);
+    EXPECT_TRUE(kept().empty());
+    EXPECT_EQ(file::recover_log(*log, tier_, folder_).value().bytes, 50u);
+}
+
+// A descriptor that cannot write stands for a crash between the two.
+TEST_F(LogRecoveryTest, TheOlderHalfIsEmptiedFirst) {
+    const std::string a = write_file("a", 100);
+    auto log = open_log();
+    EXPECT_EQ(log->turn().value(), 0);
+    append(*log, file_at(a), "a", Kind::kWrite, 0, 100, Bytes(50, std::byte{1}));
+    EXPECT_EQ(log->turn().value(), 1);
+    append(*log, file_at(a), "a", Kind::kWrite, 0, 100, Bytes(50, std::byte{2}));
+    const int reads = ::open(file::log_names(tier_, folder_)[1].c_str(), O_RDONLY);
+    ASSERT_EQ(dup2(reads, log->descriptor(1)), log->descriptor(1));
+    ::close(reads);
+    EXPECT_FALSE(file::recover_log(*log, tier_, folder_).ok());
+    log = nullptr;
+    log = open_log();
+    EXPECT_EQ(file::recover_log(*log, tier_, folder_).value().records, 2u);
+    EXPECT_EQ(bytes_of(a)[0], std::byte{2});
+}
+
+TEST_F(LogRecoveryTest, ASizeThatStorageRefusesIsSkippedAndTold) {
+    const std::string a = write_file("a", 100), b = write_file("b", 100);
+    auto log = open_log();
+    append(*log, file_at(a), "a", Kind::kTruncate, 0, uint64_t{1} << 50);
+    append(*log, file_at(a), "a", Kind::kWrite, 10, 100, some_bytes(50, 1));
+    append(*log, file_at(b), "b", Kind::kTruncate, 0, uint64_t{1} << 50);
+    append(*log, file_at(b), "b", Kind::kTruncate, 0, 70);
+    LogRecord gone;
+    gone.file.inode = 1;
+    append(*log, gone.file, "c", Kind::kTruncate, 0, 5);
+    const FileSizeLimit limit(60'000);
+    const auto told = file::recover_log(*log, tier_, folder_);
+    ASSERT_TRUE(told.ok()) << told.status().message();
+    const Bytes expected = some_bytes(50, 1), found = bytes_of(a);
+    ASSERT_EQ(found.size(), 100u);
+    EXPECT_EQ(std::memcmp(&found[10], expected.data(), 50), 0);
+    EXPECT_EQ(bytes_of(b).size(), 70u);
+    EXPECT_EQ(told.value().kept.size(), 3u);
+    for (const char* name : {"/a", "/b", "/c"})
+        EXPECT_TRUE(std::ranges::any_of(told.value().kept, [&](const std::string& line) {
+            return line.starts_with(folder_ + std::string(name) + ": a size in the log could not");
+        })) << name;
+    EXPECT_TRUE(kept().empty());
+    EXPECT_EQ(log->size(), 0u);
+}
+
+TEST_F(LogRecoveryTest, AFileWithoutAPlaceDoesNotStopTheOthers) {
+    const std::string a = write_file("a", 100), b = write_file("b", 100), c = write_file("c", 100);
+    auto log = open_log();
+    append(*log, file_at(b), "b", Kind::kWrite, 100'000, 100'050, some_bytes(50, 2));
+    append(*log, file_at(a), "a", Kind::kWrite, 10, 100, some_bytes(50, 1));
+    append(*log, file_at(c), "c", Kind::kWrite, 10, 100, some_bytes(50, 3));
+    LogRecord gone;
+    gone.file.inode = 1;
+    append(*log, gone.file, "d", Kind::kWrite, 10, 60, some_bytes(50, 4));
+    const uint64_t size = log->size();
+    {
+        const FileSizeLimit limit(60'000);
+        EXPECT_EQ(file::recover_log(*log, tier_, folder_).status().error_number(), EFBIG);
+    }
+    EXPECT_EQ(log->size(), size);
+    EXPECT_TRUE(kept().empty());
+    EXPECT_EQ(std::memcmp(&bytes_of(a)[10], some_bytes(50, 1).data(), 50), 0);
+    EXPECT_EQ(std::memcmp(&bytes_of(c)[10], some_bytes(50, 3).data(), 50), 0);
+    const auto told = file::recover_log(*log, tier_, folder_);
+    ASSERT_TRUE(told.ok()) << told.status().message();
+    EXPECT_EQ(bytes_of(b).size(), 100'050u);
+    EXPECT_EQ(kept().size(), 1u);
+}
+
+// A descriptor that cannot read stands for a disk that gives an error.
+TEST_F(LogRecoveryTest, ALogThatCannotBeReadStays) {
+    const std::string a = write_file("a", 100);
+    auto log = open_log();
+    append(*log, file_at(a), "a", Kind::kWrite, 10, 100, some_bytes(50, 1));
+    const uint64_t size = log->size();
+    const std::string name = file::log_names(tier_, folder_)[0];
+    const int writes = ::open(name.c_str(), O_WRONLY);
+    ASSERT_EQ(dup2(writes, log->descriptor(0)), log->descriptor(0));
+    ::close(writes);
+    EXPECT_EQ(file::recover_log(*log, tier_, folder_).status().error_number(), EBADF);
+    EXPECT_EQ(std::filesystem::file_size(name), size);
+}
+
+TEST_F(LogRecoveryTest, ALongNameIsCutForWhatIsKept) {
+    auto log = open_log();
+    LogRecord gone;
+    gone.file.inode = 1;
+    std::string letters;
+    while (letters.size() < 254) letters += "\u00e4";
+    for (const std::string& name : {std::string(235, 'n'), std::string(255, 'n'), letters}) {
+        ++gone.file.inode;
+        append(*log, gone.file, name.c_str(), Kind::kWrite, 0, 50, some_bytes(50, 1));
+    }
+    const auto told = file::recover_log(*log, tier_, folder_);
+    ASSERT_TRUE(told.ok()) << told.status().message();
+    ASSERT_EQ(kept().size(), 3u);
+    for (const std::string& name : kept()) EXPECT_EQ(bytes_of(name), some_bytes(50, 1));
+}
+
+}  // namespace
+}  // namespace penstock
