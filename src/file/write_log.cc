@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -31,6 +33,25 @@ constexpr std::array<std::array<uint32_t, 256>, 8> make_tables() {
 template <class Value>
 std::span<const std::byte> bytes_of(const Value& value) {
     return std::as_bytes(std::span(&value, 1));
+}
+
+// Opens a half, and locks it. In a folder where others may make files it must not be theirs, nor a
+// link to another file of this user.
+Status open_half(const std::string& path, int* file, uint64_t* size) {
+    *file = system::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (*file < 0 && errno == ELOOP) return {ELOOP, "tier", "its log is a link, and is not used"};
+    if (*file < 0) return {errno, "tier", "its log cannot be opened"};
+    if (system::flock(*file, LOCK_EX | LOCK_NB) != 0)
+        return {EBUSY, "tier", "another process writes its log for this folder"};
+    struct stat state {};
+    if (system::fstat(*file, &state) != 0) return {errno, "tier", "its log cannot be described"};
+    if (!S_ISREG(state.st_mode) || state.st_uid != geteuid() || state.st_nlink != 1 ||
+        (state.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return {EPERM, "tier",
+                "its log is not a file of this user alone (another owner, a second name, or "
+                "others may write it), and is not used"};
+    *size = static_cast<uint64_t>(state.st_size);
+    return {};
 }
 
 }  // namespace
@@ -73,15 +94,8 @@ Result<std::unique_ptr<WriteLog>> WriteLog::open(const std::string& folder, cons
     std::unique_ptr<WriteLog> log(new WriteLog(size_max));
     log->paths_ = log_names(folder, root);
     for (size_t half = 0; half < 2; ++half) {
-        log->files_[half] = system::open(log->paths_[half].c_str(), O_RDWR | O_CREAT | O_CLOEXEC,
-                                         0600);
-        if (log->files_[half] < 0) return Status{errno, "tier", "its log cannot be opened"};
-        if (system::flock(log->files_[half], LOCK_EX | LOCK_NB) != 0)
-            return Status{EBUSY, "tier", "another process writes its log for this folder"};
-        struct stat state {};
-        if (system::fstat(log->files_[half], &state) != 0)
-            return Status{errno, "tier", "its log cannot be described"};
-        log->ends_[half] = static_cast<uint64_t>(state.st_size);
+        const Status status = open_half(log->paths_[half], &log->files_[half], &log->ends_[half]);
+        if (!status.ok()) return status;
     }
     // The names of the files must outlive a loss of power.
     const system::ScopedDescriptor names(

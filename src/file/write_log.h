@@ -57,7 +57,8 @@ class WriteLog {
 public:
     // Opens the log in `folder` of files below `root`, and locks it for this process. It may have
     // records of a process that was killed: recover_log() must see them before the first append().
-    // Errors: EBUSY, another process has it; those of open(2).
+    // Errors: EBUSY, another process has it; ELOOP and
+    // EPERM, a file has its name that is not this user's alone; those of open(2).
     static Result<std::unique_ptr<WriteLog>> open(const std::string& folder,
                                                   const std::string& root, uint64_t size_max);
     ~WriteLog();

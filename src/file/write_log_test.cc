@@ -117,6 +117,36 @@ TEST_F(WriteLogTest, OneProcessHasALog) {
     EXPECT_TRUE(WriteLog::open(tier_, "/another", 1 << 20).ok());
 }
 
+// In a folder where others may make files.
+TEST_F(WriteLogTest, ALogThatIsNotThisUsersAloneIsRefused) {
+    const std::string a = write_file("a", 100);
+    const Bytes before = bytes_of(a);
+    const std::string name = file::log_names(tier_, folder_)[0];
+    const auto error = [&] { return WriteLog::open(tier_, folder_, 1 << 20).status(); };
+    ASSERT_EQ(symlink(a.c_str(), name.c_str()), 0);
+    EXPECT_EQ(error().error_number(), ELOOP);
+    ASSERT_EQ(unlink(name.c_str()), 0);
+    ASSERT_EQ(link(a.c_str(), name.c_str()), 0);
+    EXPECT_EQ(error().error_number(), EPERM);
+    ASSERT_EQ(unlink(name.c_str()), 0);
+    EXPECT_EQ(bytes_of(a), before);
+    ASSERT_EQ(mkfifo(name.c_str(), 0600), 0);
+    EXPECT_EQ(error().error_number(), EPERM);
+    ASSERT_EQ(unlink(name.c_str()), 0);
+    open_log();
+    for (const mode_t mode : {0620, 0602}) {
+        ASSERT_EQ(chmod(name.c_str(), mode), 0);
+        EXPECT_EQ(error().error_number(), EPERM);
+    }
+    ASSERT_EQ(chmod(name.c_str(), 0600), 0);
+    if (geteuid() == 0) {
+        ASSERT_EQ(chown(name.c_str(), 1, static_cast<gid_t>(-1)), 0);
+        EXPECT_EQ(error().error_number(), EPERM);
+        ASSERT_EQ(chown(name.c_str(), 0, static_cast<gid_t>(-1)), 0);
+    }
+    EXPECT_TRUE(error().ok());
+}
+
 // ---- A cache with a log
 
 TEST_F(WriteLogTest, ASyncIsDurableInTheLogAndStorageGetsItLater) {
