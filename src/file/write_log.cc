@@ -110,7 +110,15 @@ WriteLog::~WriteLog() {
         if (file >= 0) system::close(file);
 }
 
+// Ends the use of the log: what lies where a record failed is not known, and the kernel tells an
+// error of fdatasync() once, though more than one caller's bytes may be gone. Requires the lock.
+Status WriteLog::fail(int error, const char* text) {
+    if (failure_.ok()) failure_ = {error, "tier", text};
+    return failure_;
+}
+
 Status WriteLog::append(LogRecord record, std::string_view path, std::span<const std::byte> bytes) {
+    if (!failure_.ok()) return failure_;
     const auto half = static_cast<size_t>(active_);
     record.sequence = sequence_ + 1;
     record.path_size = static_cast<uint32_t>(path.size());
@@ -138,7 +146,12 @@ Status WriteLog::append(LogRecord record, std::string_view path, std::span<const
         const ssize_t wrote = system::pwritev2(files_[half], left.data(), count,
                                                static_cast<off_t>(ends_[half] + done), 0);
         if (wrote < 0 && errno == EINTR) continue;
-        if (wrote <= 0) return {wrote < 0 ? errno : EIO, "tier", "its log cannot be written"};
+        if (wrote <= 0) {
+            const int error = wrote < 0 ? errno : EIO;
+            // Bytes of a user must not lie behind the records, where they could look like one.
+            (void)system::ftruncate(files_[half], static_cast<off_t>(ends_[half]));
+            return fail(error, "its log cannot be written");
+        }
         done += static_cast<uint64_t>(wrote);
     }
     ends_[half] += size;
@@ -152,11 +165,16 @@ Status WriteLog::make_durable() {
     int file = -1;
     {
         const std::lock_guard lock(mutex_);
+        if (!failure_.ok()) return failure_;
         last = sequence_;
         file = files_[static_cast<size_t>(active_)];
     }
     if (durable_ >= last) return {};
-    if (system::fdatasync(file) != 0) return {errno, "tier", "its log cannot be made durable"};
+    if (system::fdatasync(file) != 0) {
+        const int error = errno;
+        const std::lock_guard lock(mutex_);
+        return fail(error, "its log cannot be made durable");
+    }
     durable_ = last;
     return {};
 }
@@ -176,9 +194,11 @@ Result<int> WriteLog::turn() {
     const std::lock_guard sync(sync_mutex_);
     const std::lock_guard lock(mutex_);
     const int before = active_;
-    // From now on only the other file is made durable.
-    if (durable_ < sequence_ && system::fdatasync(files_[static_cast<size_t>(before)]) != 0)
-        return Status{errno, "tier", "its log cannot be made durable"};
+    // From now on only the other file is made durable. After a failure none is, but what is there
+    // can still go to the files.
+    if (failure_.ok() && durable_ < sequence_ &&
+        system::fdatasync(files_[static_cast<size_t>(before)]) != 0)
+        return fail(errno, "its log cannot be made durable");
     durable_ = sequence_;
     active_ = 1 - before;
     return before;
@@ -187,7 +207,7 @@ Result<int> WriteLog::turn() {
 Status WriteLog::empty_half(size_t half) {
     // Durable at once: else records that are gone could lie behind new ones after a crash.
     if (system::ftruncate(files_[half], 0) != 0 || system::fdatasync(files_[half]) != 0)
-        return {errno, "tier", "its log cannot be emptied"};
+        return fail(errno, "its log cannot be emptied");
     ends_[half] = 0;
     return {};
 }

@@ -76,6 +76,7 @@ public:
     [[nodiscard]] uint64_t sequence() const { return sequence_; }
     // Requires the lock. Fills in magic, sequence, sizes and checksum. Errors: ENOSPC, it is full,
     // or its disk is; EIO and others. What was written of the record counts as nothing.
+    // After an error of the disk, here or in another call, each append() and make_durable() fails.
     Status append(LogRecord record, std::string_view path, std::span<const std::byte> bytes);
     // Makes what was appended durable. Errors: those of fdatasync(2).
     Status make_durable();
@@ -98,6 +99,7 @@ public:
 private:
     explicit WriteLog(uint64_t size_max) : size_max_(size_max) {}
     Status empty_half(size_t half);
+    Status fail(int error, const char* text);
 
     const uint64_t size_max_;  // of each half
     std::array<std::string, 2> paths_;
@@ -107,6 +109,7 @@ private:
     std::array<uint64_t, 2> ends_{};
     int active_ = 0;
     uint64_t sequence_ = 0;
+    Status failure_;        // the first error of the disk
     uint64_t durable_ = 0;  // the last sequence that is; guarded by sync_mutex_
 };
 

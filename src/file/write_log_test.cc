@@ -117,6 +117,55 @@ TEST_F(WriteLogTest, OneProcessHasALog) {
     EXPECT_TRUE(WriteLog::open(tier_, "/another", 1 << 20).ok());
 }
 
+// A limit of files' sizes stands for a disk that is full.
+TEST_F(WriteLogTest, ARecordThatFailedLeavesNothingAndEndsTheLog) {
+    const std::string a = write_file("a", 100);
+    auto log = open_log();
+    append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 0, 100, some_bytes(50, 1));
+    const uint64_t size = log->size();
+    const std::string name = file::log_names(tier_, folder_)[0];
+    LogRecord record;
+    record.file = file_at(a);
+    const Bytes bytes = some_bytes(40'000, 2);
+    {
+        const FileSizeLimit limit(10'000);  // a part of it is written
+        const auto lock = log->begin();
+        EXPECT_EQ(log->append(record, "a", bytes).error_number(), EFBIG);
+    }
+    EXPECT_EQ(std::filesystem::file_size(name), size);
+    EXPECT_EQ(log->make_durable().error_number(), EFBIG);
+    {
+        const auto lock = log->begin();
+        EXPECT_EQ(log->append(record, "a", {}).error_number(), EFBIG);
+    }
+    EXPECT_EQ(log->size(), size);
+    EXPECT_EQ(log->turn().value(), 0);  // what it has can still be put away
+    log = nullptr;
+    log = open_log();
+    EXPECT_EQ(file::recover_log(*log, tier_, folder_).value().records, 1u);
+}
+
+// A pipe cannot be made durable.
+TEST_F(WriteLogTest, AFailedSyncEndsTheLog) {
+    const std::string a = write_file("a", 100);
+    for (const bool turns : {false, true}) {
+        auto log = open_log();
+        append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 0, 100, some_bytes(50, 1));
+        const int disk = dup(log->descriptor(0));
+        int pipes[2];
+        ASSERT_EQ(pipe(pipes), 0);
+        ASSERT_EQ(dup2(pipes[1], log->descriptor(0)), log->descriptor(0));
+        EXPECT_EQ(turns ? log->turn().status().error_number() : log->make_durable().error_number(),
+                  EINVAL);
+        ASSERT_EQ(dup2(disk, log->descriptor(0)), log->descriptor(0));
+        for (const int one : {disk, pipes[0], pipes[1]}) ::close(one);
+        EXPECT_EQ(log->make_durable().error_number(), EINVAL);
+        LogRecord record;
+        const auto lock = log->begin();
+        EXPECT_EQ(log->append(record, "a", {}).error_number(), EINVAL);
+    }
+}
+
 // In a folder where others may make files.
 TEST_F(WriteLogTest, ALogThatIsNotThisUsersAloneIsRefused) {
     const std::string a = write_file("a", 100);
