@@ -37,8 +37,11 @@ std::string why_no_tier(const Options& options) {
         return begin + std::strerror(errno);
     if (!S_ISDIR(state.st_mode)) return begin + "is not a folder";
     if (access(options.tier.c_str(), W_OK | X_OK) != 0) return begin + std::strerror(errno);
-    // The log has its name by the folder, and its bytes belong into the files there.
-    if (stat(options.path.c_str(), &state) != 0) return options.path + ": " + std::strerror(errno);
+    // The log has its name by the folder, and its bytes belong into the files there. The kernel may
+    // remember the attributes of a dead mount's root, but asks for these.
+    struct statvfs below {};
+    if (statvfs(options.path.c_str(), &below) != 0)
+        return options.path + ": " + std::strerror(errno);
     const std::string tier = real_path(options.tier);
     for (const std::string& served : {options.path, options.mountpoint}) {
         if (served.empty()) continue;

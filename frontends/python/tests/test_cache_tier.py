@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cache_mounts import CacheMount
+from cache_mounts import PROGRAM, CacheMount
 from caching import PENSTOCK, Cache, settled
 from mounting import mounted, needs_mounts, penstock, serving
 
@@ -257,16 +257,22 @@ def test_a_mount_over_its_own_folder_recovers_after_a_kill(tmp_path: Path) -> No
 @needs_mounts
 def test_a_dead_mount_below_a_cache_is_refused(cache: Cache) -> None:
     """Nothing may be taken from the log for files that cannot be looked at."""
-    write(cache.folder / "a")
-    options = ("--tier", str(cache.folder.parent / "tier"), "--tier-size", "64M", "--tier-writes")
     with serving(cache.folder) as process:
         os.kill(process, signal.SIGKILL)
+    # `penstock serve` refuses it before it starts this.
+    words = ["--path", str(cache.folder), "--socket", str(cache.folder.parent / "socket")]
+    words += ["--device", "cpu", "--cache-size", "67108864"]
+    words += ["--tier", str(cache.folder.parent / "tier"), "--tier-size", "67108864"]
+    words += ["--tier-writes", "1"]
     try:
-        told = refusal(cache, *options)
+        done = subprocess.run(
+            [PROGRAM, *words], capture_output=True, text=True, check=False, timeout=30
+        )
     finally:
         subprocess.run(["umount", "-l", cache.folder], check=True)
-    assert f"{cache.folder}: " in told
-    assert "not connected" in told
+    assert done.returncode == 1
+    assert f"{cache.folder}: Transport endpoint is not connected" in done.stderr
+    assert list((cache.folder.parent / "tier").iterdir()) == []
 
 
 def test_bytes_without_a_place_are_told_and_kept(cache: Cache) -> None:
