@@ -48,7 +48,12 @@ void Leases::work() {
 
 Lease Leases::take(int descriptor) {
     if (fcntl(descriptor, F_SETSIG, break_signal()) != 0) return Lease::kNone;
-    if (fcntl(descriptor, F_SETLEASE, F_RDLCK) == 0) return Lease::kHeld;
+    if (fcntl(descriptor, F_SETLEASE, F_RDLCK) == 0) {
+        // The kernel tells the thread that took it. That one ends with its program's connection.
+        if (fcntl(descriptor, F_SETOWN, getpid()) == 0) return Lease::kHeld;
+        give_up(descriptor);
+        return Lease::kNone;
+    }
     return errno == EAGAIN ? Lease::kRefused : Lease::kNone;
 }
 

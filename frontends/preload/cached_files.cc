@@ -299,6 +299,13 @@ void cached_opened(int fd, bool by_stdio) {
     CachedFile* file = file_at(fd);
     if (file == nullptr || is_child_of_vfork()) return;
     set_position(fd, *file, by_stdio ? kStdios : kKernels);
+    if (!internal::writing_back) return;
+    // libc's own writes, of a shell's echo as of stdio, are not wrapped: what the cache has of a
+    // file that is not written by grants must be in it before.
+    const int error = errno;
+    const int flags = kernel::fcntl(fd, F_GETFL, nullptr);
+    if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY) (void)is_served(fd, *file);
+    errno = error;
 }
 
 void forget_cached(int fd) {

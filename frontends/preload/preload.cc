@@ -387,6 +387,8 @@ WRAP(int, dup, (int fd)) {
         if (from != to) release_device_file(to); \
         give_positions_in_child();               \
         give_position(from, true);               \
+        /* libc's own writes go there */         \
+        if (to <= 2) pass_cached(from, true);    \
         return opened(libc->name arguments);     \
     }
 DUP(dup2, (int from, int to), (from, to))
