@@ -460,7 +460,7 @@ TEST_F(CacheGpusTest, WritesByGrantsAreInTheFilesInTheEnd) {
         const CachedFile file = open(path);
         ASSERT_TRUE(file.publish(CachedFile::Readable::kUnchanged));
         std::atomic<bool> done{false};
-        // Whoever uses the bytes of a chunk must bring it up to date first.
+        // Each use of the bytes of a chunk must bring it up to date first.
         std::thread others([&, random = base::Prng(7)]() mutable {
             std::vector<std::byte> bytes(40 * kChunk);
             while (!done.load()) {

@@ -2,8 +2,8 @@
 // written to it is dirty when the cache has collected its range.
 //
 // Where the host cannot address chunks, programs write copies of them in the host window. A
-// collected range is dirty at once, and unsettled until settle() has copied it to its chunk: who
-// uses the bytes of a chunk calls that first.
+// collected range is dirty at once, and unsettled until settle() has copied it to its chunk. Each
+// use of a chunk's bytes calls settle() first.
 #include <algorithm>
 #include <array>
 #include <thread>

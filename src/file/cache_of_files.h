@@ -62,7 +62,7 @@ struct Inode {
     int64_t ctime_ns = 0;      // the same
     uint64_t version = 0;      // changes when another program's change is seen
     bool idle = false;         // it has no handle, and is dirty
-    bool by_table = false;     // who read it last did so by the shared table
+    bool by_table = false;     // the last reader used the shared table
     FileBelow reader, writer;  // of some handle, until the last is closed and nothing is dirty
     Status error;              // of a write-back, until a sync tells it
     LogState log;              // only with a log of writes

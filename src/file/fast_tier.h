@@ -53,8 +53,8 @@ public:
     // Takes room for a copy of a chunk in memory, which the caller has pinned, and queues it.
     // Returns false, and does nothing, where there is no room or too much is queued.
     bool offer(FileId file, uint64_t number, ChunkId from);
-    // Returns the next copies that are still wanted, as many as `room` takes. Those that nobody
-    // wants any more it puts into `unwanted`: the caller unpins their chunks in memory.
+    // Returns the next copies that are still wanted, as many as `room` takes. `unwanted`
+    // gets the chunks in memory of copies that were dropped: the caller unpins them.
     std::span<Copy> next(std::span<Copy> room, std::vector<ChunkId>* unwanted);
     // Ends a copy. It is used from now on if it is good and the file has not changed meanwhile.
     // Returns whether it is.

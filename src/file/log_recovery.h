@@ -1,5 +1,5 @@
 // Puts what a write log has into the files, after a process was killed or the machine lost power.
-// Blocks; nobody else uses the log or the files meanwhile.
+// Blocks. No other thread or process may use the log or the files meanwhile.
 #pragma once
 
 #include <string>

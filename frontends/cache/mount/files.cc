@@ -40,7 +40,7 @@ int open_below(Served* all, const Node& node, bool writes, OpenedFile* opened) {
     const int descriptor = open_as_allowed(
         all, writes, [&](int access) { return open(path.c_str(), access | O_CLOEXEC); });
     const int error = descriptor < 0 ? errno : adopt_below(all, descriptor, writes, opened);
-    if (writes) all->kept.drop(key_of(node));  // nobody keeps it from now on
+    if (writes) all->kept.drop(key_of(node));  // it would keep programs from running it
     return error;
 }
 

@@ -32,7 +32,7 @@ public:
     // Keeps up to `count_max` files, those that were opened last.
     explicit KeptFiles(size_t count_max) : count_max_(count_max) {}
 
-    // Keeps a file that was opened for reading, unless somebody writes it.
+    // Keeps a file that was opened for reading, unless it is open for writing.
     void keep(const Key& key, const OpenedFile& opened);
     // Returns a file that is kept and has not changed since; the next reads may use it.
     std::optional<OpenedFile> find(const Key& key);

@@ -49,7 +49,7 @@ public:
     // Finds the object `name` of a folder, describes it in `found` and counts a look-up. Returns
     // null with errno set.
     Node* look_up(const Node& folder, const char* name, struct stat* found);
-    // Takes back look-ups. Returns the node if those were all: nobody else can find it then.
+    // Takes back look-ups. Returns the node if those were all: no other request can find it then.
     std::unique_ptr<Node> forget(Node& node, uint64_t count);
 
 private:

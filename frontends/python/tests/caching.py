@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +94,15 @@ class Cache:
 def settled() -> None:
     """Wait until files just written have times that tell of the next change."""
     time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def making(tmp_path: Path, device: str) -> Iterator[Cache]:
+    """Make a cache of an empty folder, and end what the test has started."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    runtime = Path(tempfile.mkdtemp(prefix="ps", dir="/tmp"))  # the paths of sockets are short
+    made = Cache(folder, runtime, device)
+    yield made
+    made.end()
+    shutil.rmtree(runtime)

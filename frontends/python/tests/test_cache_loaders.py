@@ -7,12 +7,11 @@ import random
 import shutil
 import sys
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import DEVICES, Cache, settled
+from caching import DEVICES, Cache, making, settled
 from mounting import mounted, needs_mounts, run
 
 from penstock import _core
@@ -64,13 +63,8 @@ ioengine=psync
 
 @pytest.fixture(params=DEVICES)
 def cache(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    runtime = Path(tempfile.mkdtemp(prefix="ps", dir="/tmp"))  # the paths of sockets are short
-    made = Cache(folder, runtime, request.param)
-    yield made
-    made.end()
-    shutil.rmtree(runtime)
+    with making(tmp_path, request.param) as made:
+        yield made
 
 
 def check_epochs(cache: Cache, program: str, size: int, *options: str) -> None:

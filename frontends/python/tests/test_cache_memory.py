@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import DEVICES, Cache, settled
+from caching import DEVICES, Cache, making, settled
 
 from penstock import _core
 
@@ -24,14 +22,9 @@ SMALL = ("--cache-size", "16M", "--chunk-size", "4K")
 
 @pytest.fixture(params=DEVICES)
 def cache(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    runtime = Path(tempfile.mkdtemp(prefix="ps", dir="/tmp"))  # the paths of sockets are short
-    made = Cache(folder, runtime, request.param)
-    made.environment["PENSTOCK_FAKE_GPUS"] = "2"
-    yield made
-    made.end()
-    shutil.rmtree(runtime)
+    with making(tmp_path, request.param) as made:
+        made.environment["PENSTOCK_FAKE_GPUS"] = "2"
+        yield made
 
 
 def write(path: Path, size: int) -> bytes:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import DEVICES, Cache, settled
+from caching import DEVICES, Cache, making, settled
 
 from penstock import _core
 
@@ -24,13 +22,8 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(params=DEVICES)
 def cache(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    runtime = Path(tempfile.mkdtemp(prefix="ps", dir="/tmp"))  # the paths of sockets are short
-    made = Cache(folder, runtime, request.param)
-    yield made
-    made.end()
-    shutil.rmtree(runtime)
+    with making(tmp_path, request.param) as made:
+        yield made
 
 
 # Random calls that read and change three files. Prints what each returned.
@@ -276,3 +269,14 @@ assert os.pread(fd, 10_000_000, 0) == b"z" * 10_000_000
 """
     cache.run(sys.executable, "-c", check, cache.folder / "a", write_back=True)
     assert (cache.folder / "a").read_bytes() == b"z" * 10_000_000
+
+
+@pytest.mark.parametrize("append", ["echo x >> $0", "exec 3<>$0; echo x >&3", "/bin/echo x >> $0"])
+def test_writes_of_a_shell_come_behind_those_in_the_cache(cache: Cache, append: str) -> None:
+    """Libc writes them by calls that are not wrapped."""
+    path = cache.folder / "a"
+    program = 'import sys; open(sys.argv[1], "wb").write(b"a" * 9)'
+    script = f"'{sys.executable}' -c '{program}' $0; {append}"
+    cache.serve()
+    cache.run("bash", "-c", script, path, write_back=True)
+    assert path.read_bytes() == (b"x\naaaaaaa" if "<>" in append else b"aaaaaaaaax\n")

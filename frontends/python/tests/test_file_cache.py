@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import DEVICES, Cache, settled
+from caching import DEVICES, Cache, making, settled
 from mounting import needs_mounts
 
 from penstock import _core
@@ -27,13 +25,8 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(params=DEVICES)
 def cache(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    runtime = Path(tempfile.mkdtemp(prefix="ps", dir="/tmp"))  # the paths of sockets are short
-    made = Cache(folder, runtime, request.param)
-    yield made
-    made.end()
-    shutil.rmtree(runtime)
+    with making(tmp_path, request.param) as made:
+        yield made
 
 
 def write(path: Path, size: int, seed: int = 1) -> bytes:
@@ -422,3 +415,12 @@ def test_hostile_names(cache: Cache) -> None:
     shown = cache.command("stats", "--once")
     assert shown.returncode == 0
     assert "new\\nline" in shown.stdout
+
+
+def test_a_file_is_written_at_once_when_its_reader_has_ended(cache: Cache) -> None:
+    """The kernel waits 45 seconds for a lease that is not given up."""
+    data = write(cache.folder / "a", 100_000)
+    cache.serve()
+    assert cache.run("cat", cache.folder / "a", text=False).stdout == data
+    subprocess.run(["timeout", "20", "cp", "/etc/passwd", cache.folder / "a"], check=True)
+    assert (cache.folder / "a").read_bytes() == Path("/etc/passwd").read_bytes()
