@@ -181,7 +181,7 @@ def ctest(preset: str, only: Sequence[str] = (), **environment: str) -> Callable
             GTEST_COLOR="no",
             ASAN_OPTIONS="detect_stack_use_after_return=0",
             UBSAN_OPTIONS="print_stacktrace=1",
-            TSAN_OPTIONS=f"second_deadlock_stack=1:suppressions={ROOT / 'tests/tsan.txt'}",
+            TSAN_OPTIONS="second_deadlock_stack=1",
             **environment,
             **nightly,
         )

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/torn_reads.h"
 #include "file/cache_of_files.h"
 #include "file/file_birth.h"
 #include "storage/system_calls.h"
@@ -119,9 +120,14 @@ Status CacheOfFiles::log_chunks(Inode& inode, std::span<const ToLog> pieces) {
             inode.log.in[static_cast<size_t>(log_->active())] = true;
             if (log_since_ns_ == 0) log_since_ns_ = base::monotonic_ns();
         }
-        // Writers may change the bytes meanwhile, so the log gets a copy.
-        Status status = memory_.copy(piece.id / kSlabChunks, bytes.data(),
-                                     address(piece.id) + piece.range.begin, bytes.size());
+        Status status;
+        {
+            // Writers may change the bytes meanwhile, so the log gets a copy. They clear the
+            // chunk's mark: then it is logged again.
+            const base::TornReads torn;
+            status = memory_.copy(piece.id / kSlabChunks, bytes.data(),
+                                  address(piece.id) + piece.range.begin, bytes.size());
+        }
         if (status.ok()) status = log_->append(record, path, bytes);
         if (!status.ok()) return status;
         const std::lock_guard lock(mutex_);

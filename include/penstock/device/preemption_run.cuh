@@ -243,18 +243,17 @@ public:
     // Ends the block, unless it has left: then begin() follows. Each thread calls when it returns.
     PENSTOCK_DEVICE bool ends() {
         if (has_left()) return false;
-#ifdef __NVCC__
-        __threadfence();
-#endif
-        if (atomicAdd(&ended(), 1u) + 1 < state_->threads) return true;
+        // The last thread has what all of them wrote.
+        if (device::DeviceWords::fetch_add(ended(), 1, site::kFinish) + 1 < state_->threads)
+            return true;
         finish(*state_, saved_);
         if (!is_worker()) exit_place(*state_);
         return true;
     }
 
 private:
-    PENSTOCK_DEVICE static unsigned& ended() {
-        __shared__ unsigned count;
+    PENSTOCK_DEVICE static uint64_t& ended() {
+        __shared__ uint64_t count;
         return count;
     }
 };
