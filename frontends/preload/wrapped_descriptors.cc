@@ -1,0 +1,227 @@
+// Wrappers of the calls that make, move, place and close descriptors.
+#include <errno.h>
+#include <stdio.h>
+
+#include "cached_files.h"
+#include "cached_writes.h"
+#include "descriptors.h"
+#include "device_memory.h"
+#include "feeder.h"
+#include "observer.h"
+#include "wrap.h"
+
+namespace penstock::preload {
+namespace {
+
+// Forgets what a descriptor stood for that a call has just returned.
+int opened(int fd) {
+    forget(fd);
+    return fd;
+}
+
+// The same for a descriptor whose description nobody else has.
+int opened_alone(int fd) {
+    forget(fd);
+    cached_opened(fd);
+    return fd;
+}
+
+FILE* opened(FILE* file) {
+    if (file == nullptr) return file;
+    const int fd = fileno_unlocked(file);
+    forget(fd);
+    cached_opened(fd, true);
+    pass_cached(fd, true);  // its own reads and writes are not wrapped
+    return file;
+}
+
+}  // namespace
+
+#define OPEN(name, parameters, arguments, folder)                                              \
+    WRAP(int, name, parameters) {                                                              \
+        const Next* libc = next();                                                             \
+        if (libc == nullptr) return kernel::openat(folder, path, flags, mode);                 \
+        if ((flags & O_TRUNC) != 0 && !pass_cached_path(path, folder)) return errno = EIO, -1; \
+        return opened_alone(libc->name arguments);                                             \
+    }
+
+OPEN(open, (const char* path, int flags, mode_t mode), (path, flags, mode), AT_FDCWD)
+OPEN(open64, (const char* path, int flags, mode_t mode), (path, flags, mode), AT_FDCWD)
+OPEN(openat, (int folder, const char* path, int flags, mode_t mode), (folder, path, flags, mode),
+     folder)
+OPEN(openat64, (int folder, const char* path, int flags, mode_t mode), (folder, path, flags, mode),
+     folder)
+
+#define TRACKED(result, name, parameters, arguments, failed, after) \
+    WRAP(result, name, parameters) {                                \
+        const Next* libc = next();                                  \
+        if (libc == nullptr) return refuse(), failed;               \
+        return after(libc->name arguments);                         \
+    }
+
+#define OPEN_CHECKED(name, parameters, arguments, folder)                                      \
+    WRAP(int, name, parameters) {                                                              \
+        const Next* libc = next();                                                             \
+        if (libc == nullptr) return refuse();                                                  \
+        if ((flags & O_TRUNC) != 0 && !pass_cached_path(path, folder)) return errno = EIO, -1; \
+        return opened_alone(libc->name arguments);                                             \
+    }
+OPEN_CHECKED(__open_2, (const char* path, int flags), (path, flags), AT_FDCWD)
+OPEN_CHECKED(__open64_2, (const char* path, int flags), (path, flags), AT_FDCWD)
+OPEN_CHECKED(__openat_2, (int folder, const char* path, int flags), (folder, path, flags), folder)
+OPEN_CHECKED(__openat64_2, (int folder, const char* path, int flags), (folder, path, flags), folder)
+#define CREAT(name)                                    \
+    WRAP(int, name, (const char* path, mode_t mode)) { \
+        const Next* libc = next();                     \
+        if (libc == nullptr) return refuse();          \
+        pass_cached_path(path);                        \
+        return opened_alone(libc->name(path, mode));   \
+    }
+CREAT(creat)
+CREAT(creat64)
+#define FOPEN(name)                                                  \
+    WRAP(FILE*, name, (const char* path, const char* mode)) {        \
+        const Next* libc = next();                                   \
+        if (libc == nullptr) return refuse(), nullptr;               \
+        if (mode != nullptr && *mode == 'w') pass_cached_path(path); \
+        return opened(libc->name(path, mode));                       \
+    }
+FOPEN(fopen)
+FOPEN(fopen64)
+#define FREOPEN(name)                                                     \
+    WRAP(FILE*, name, (const char* path, const char* mode, FILE* file)) { \
+        const Next* libc = next();                                        \
+        if (libc == nullptr) return refuse(), nullptr;                    \
+        release_device_file(fileno_unlocked(file));                       \
+        if (mode != nullptr && *mode == 'w') pass_cached_path(path);      \
+        return opened(libc->name(path, mode, file));                      \
+    }
+FREOPEN(freopen)
+FREOPEN(freopen64)
+WRAP(int, dup, (int fd)) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse();
+    give_position(fd, true);
+    return opened(libc->dup(fd));
+}
+#define DUP(name, parameters, arguments)         \
+    WRAP(int, name, parameters) {                \
+        const Next* libc = next();               \
+        if (libc == nullptr) return refuse();    \
+        if (from != to) release_device_file(to); \
+        give_positions_in_child();               \
+        give_position(from, true);               \
+        /* libc's own writes go there */         \
+        if (to <= 2) pass_cached(from, true);    \
+        return opened(libc->name arguments);     \
+    }
+DUP(dup2, (int from, int to), (from, to))
+DUP(__dup2, (int from, int to), (from, to))
+DUP(dup3, (int from, int to, int flags), (from, to, flags))
+
+WRAP(FILE*, fdopen, (int fd, const char* mode)) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse(), nullptr;
+    pass_cached(fd, true);
+    give_position(fd, true);  // libc's own reads are not wrapped
+    return libc->fdopen(fd, mode);
+}
+
+WRAP(ssize_t, sendmsg, (int socket, const msghdr* message, int flags)) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse();
+    if (message != nullptr && message->msg_controllen > 0) give_all_positions();
+    return libc->sendmsg(socket, message, flags);
+}
+
+WRAP(int, sendmmsg, (int socket, mmsghdr* messages, unsigned count, int flags)) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse();
+    give_all_positions();
+    return libc->sendmmsg(socket, messages, count, flags);
+}
+
+#define LSEEK(name)                                                            \
+    WRAP(off_t, name, (int fd, off_t offset, int whence)) {                    \
+        const Next* libc = next();                                             \
+        if (libc == nullptr) return refuse();                                  \
+        off_t position = seek_cached(fd, offset, whence);                      \
+        if (position == kNotCached) position = libc->name(fd, offset, whence); \
+        observe_position(fd, position);                                        \
+        return position;                                                       \
+    }
+LSEEK(lseek)
+LSEEK(lseek64)
+
+#define FADVISE(name)                                                                         \
+    WRAP(int, name, (int fd, off_t offset, off_t size, int advice)) {                         \
+        const Next* libc = next();                                                            \
+        if (libc == nullptr) return ENOSYS;                                                   \
+        if (advice <= POSIX_FADV_SEQUENTIAL) observe_advice(fd, advice == POSIX_FADV_RANDOM); \
+        return libc->name(fd, offset, size, advice);                                          \
+    }
+FADVISE(posix_fadvise)
+FADVISE(posix_fadvise64)
+
+#define FCNTL(name)                                                       \
+    WRAP(int, name, (int fd, int command, void* argument)) {              \
+        const Next* libc = next();                                        \
+        if (libc == nullptr) return kernel::fcntl(fd, command, argument); \
+        if (command == F_SETFL) change_flags(fd);                         \
+        if (command != F_DUPFD && command != F_DUPFD_CLOEXEC)             \
+            return libc->name(fd, command, argument);                     \
+        give_positions_in_child();                                        \
+        give_position(fd, true);                                          \
+        return opened(libc->name(fd, command, argument));                 \
+    }
+
+FCNTL(fcntl)
+FCNTL(fcntl64)
+
+#define CLOSE(name)                                     \
+    WRAP(int, name, (int fd)) {                         \
+        const Next* libc = next();                      \
+        if (libc == nullptr) return kernel::close(fd);  \
+        release_device_file(fd);                        \
+        give_positions_in_child();                      \
+        const int failure = close_error(fd);            \
+        forget(fd);                                     \
+        const int result = libc->name(fd);              \
+        if (result != 0 || failure == 0) return result; \
+        errno = failure;                                \
+        return -1;                                      \
+    }
+
+CLOSE(close)
+CLOSE(__close)
+
+WRAP(int, fclose, (FILE * file)) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse();
+    const int fd = fileno_unlocked(file);
+    release_device_file(fd);
+    forget(fd);
+    const int result = libc->fclose(file);
+    return result;
+}
+
+WRAP(int, close_range, (unsigned first, unsigned last, int flags)) {
+    const Next* libc = next();
+    if (libc == nullptr || libc->close_range == nullptr) return refuse();
+    give_positions_in_child();
+    constexpr int kKeeps = 2 | 4;  // CLOSE_RANGE_UNSHARE, CLOSE_RANGE_CLOEXEC
+    if ((flags & kKeeps) == 0 && first <= last) release_device_files(first, last);
+    forget_range(first, last);  // before: another thread may get a number at once
+    return libc->close_range(first, last, flags);
+}
+
+WRAP(void, closefrom, (int first)) {
+    const Next* libc = next();
+    if (libc == nullptr || libc->closefrom == nullptr) return;
+    give_positions_in_child();
+    release_device_files(static_cast<unsigned>(first < 0 ? 0 : first), ~0u);
+    forget_range(static_cast<unsigned>(first < 0 ? 0 : first), ~0u);
+    libc->closefrom(first);
+}
+
+}  // namespace penstock::preload

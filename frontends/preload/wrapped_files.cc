@@ -1,0 +1,101 @@
+// Wrappers of the calls that change, sync, describe and map files.
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/sysmacros.h>
+
+#include "cached_files.h"
+#include "cached_writes.h"
+#include "device_memory.h"
+#include "feeder.h"
+#include "wrap.h"
+
+namespace penstock::preload {
+// Calls that change or sync a file of their own accord.
+#define CHANGES(name, parameters, arguments, before) \
+    WRAP(int, name, parameters) {                    \
+        const Next* libc = next();                   \
+        if (libc == nullptr) return refuse();        \
+        if (!(before)) return errno = EIO, -1;       \
+        return libc->name arguments;                 \
+    }
+CHANGES(ftruncate, (int fd, off_t size), (fd, size), pass_cached(fd))
+CHANGES(ftruncate64, (int fd, off_t size), (fd, size), pass_cached(fd))
+CHANGES(truncate, (const char* path, off_t size), (path, size), pass_cached_path(path))
+CHANGES(truncate64, (const char* path, off_t size), (path, size), pass_cached_path(path))
+CHANGES(fallocate, (int fd, int mode, off_t offset, off_t size), (fd, mode, offset, size),
+        pass_cached(fd))
+CHANGES(fallocate64, (int fd, int mode, off_t offset, off_t size), (fd, mode, offset, size),
+        pass_cached(fd))
+CHANGES(posix_fallocate, (int fd, off_t offset, off_t size), (fd, offset, size), pass_cached(fd))
+CHANGES(posix_fallocate64, (int fd, off_t offset, off_t size), (fd, offset, size), pass_cached(fd))
+CHANGES(syncfs, (int fd), (fd), (flush_before_program(), true))
+
+#define SYNC(name, data_only)                                  \
+    WRAP(int, name, (int fd)) {                                \
+        const Next* libc = next();                             \
+        if (libc == nullptr) return refuse();                  \
+        const int synced = sync_cached(fd, data_only);         \
+        return synced == kNotCached ? libc->name(fd) : synced; \
+    }
+SYNC(fsync, false)
+SYNC(fdatasync, true)
+
+WRAP(void, sync, ()) {
+    const Next* libc = next();
+    if (libc == nullptr) return;
+    flush_before_program();
+    libc->sync();
+}
+
+#define STAT(name, parameters, arguments)               \
+    WRAP(int, name, parameters) {                       \
+        const Next* libc = next();                      \
+        if (libc == nullptr) return refuse();           \
+        return corrected(libc->name arguments, status); \
+    }
+STAT(stat, (const char* path, struct stat* status), (path, status))
+STAT(stat64, (const char* path, struct stat64* status), (path, status))
+STAT(lstat, (const char* path, struct stat* status), (path, status))
+STAT(lstat64, (const char* path, struct stat64* status), (path, status))
+STAT(fstat, (int fd, struct stat* status), (fd, status))
+STAT(fstat64, (int fd, struct stat64* status), (fd, status))
+STAT(fstatat, (int folder, const char* path, struct stat* status, int flags),
+     (folder, path, status, flags))
+STAT(fstatat64, (int folder, const char* path, struct stat64* status, int flags),
+     (folder, path, status, flags))
+
+WRAP(int, statx, (int folder, const char* path, int flags, unsigned mask, struct statx* status)) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse();
+    const int result = libc->statx(folder, path, flags, mask, status);
+    if (internal::writing_back && result == 0 && S_ISREG(status->stx_mode)) {
+        auto size = static_cast<off_t>(status->stx_size);
+        internal::correct_size(makedev(status->stx_dev_major, status->stx_dev_minor),
+                               status->stx_ino, &size);
+        status->stx_size = static_cast<uint64_t>(size);
+    }
+    return result;
+}
+
+#define MMAP(name)                                                                                \
+    WRAP(void*, name, (void* at, size_t size, int protection, int flags, int fd, off_t offset)) { \
+        const Next* libc = next();                                                                \
+        if (libc == nullptr) return kernel::mmap(at, size, protection, flags, fd, offset);        \
+        if (fd >= 0 && (flags & MAP_ANONYMOUS) == 0) pass_cached(fd, true);                       \
+        void* begin = libc->name(at, size, protection, flags, fd, offset);                        \
+        if (begin != MAP_FAILED) mapped(begin, size, protection, flags, fd, offset);              \
+        return begin;                                                                             \
+    }
+
+MMAP(mmap)
+MMAP(mmap64)
+
+WRAP(int, munmap, (void* begin, size_t size)) {
+    const Next* libc = next();
+    if (libc == nullptr) return kernel::munmap(begin, size);
+    unmapped(begin);
+    forget_buffers();
+    return libc->munmap(begin, size);
+}
+
+}  // namespace penstock::preload
