@@ -1,5 +1,8 @@
 // Wrappers of the calls that change, sync, describe and map files.
 #include <errno.h>
+#include <linux/fs.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/sysmacros.h>
 
@@ -64,6 +67,17 @@ STAT(fstatat, (int folder, const char* path, struct stat* status, int flags),
 STAT(fstatat64, (int folder, const char* path, struct stat64* status, int flags),
      (folder, path, status, flags))
 
+STAT(__xstat, (int version, const char* path, struct stat* status), (version, path, status))
+STAT(__xstat64, (int version, const char* path, struct stat64* status), (version, path, status))
+STAT(__lxstat, (int version, const char* path, struct stat* status), (version, path, status))
+STAT(__lxstat64, (int version, const char* path, struct stat64* status), (version, path, status))
+STAT(__fxstat, (int version, int fd, struct stat* status), (version, fd, status))
+STAT(__fxstat64, (int version, int fd, struct stat64* status), (version, fd, status))
+STAT(__fxstatat, (int version, int folder, const char* path, struct stat* status, int flags),
+     (version, folder, path, status, flags))
+STAT(__fxstatat64, (int version, int folder, const char* path, struct stat64* status, int flags),
+     (version, folder, path, status, flags))
+
 WRAP(int, statx, (int folder, const char* path, int flags, unsigned mask, struct statx* status)) {
     const Next* libc = next();
     if (libc == nullptr) return refuse();
@@ -75,6 +89,20 @@ WRAP(int, statx, (int folder, const char* path, int flags, unsigned mask, struct
         status->stx_size = static_cast<uint64_t>(size);
     }
     return result;
+}
+
+// Clones share blocks below, so both files must be whole there.
+WRAP(int, ioctl, (int fd, unsigned long request, void* argument)) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse();
+    if (internal::writing_back && request == FICLONE) {
+        flush_cached(static_cast<int>(reinterpret_cast<intptr_t>(argument)));
+        if (!pass_cached(fd)) return errno = EIO, -1;
+    } else if (internal::writing_back && request == FICLONERANGE && argument != nullptr) {
+        flush_cached(static_cast<int>(static_cast<file_clone_range*>(argument)->src_fd));
+        if (!pass_cached(fd)) return errno = EIO, -1;
+    }
+    return libc->ioctl(fd, request, argument);
 }
 
 #define MMAP(name)                                                                                \
