@@ -269,7 +269,37 @@ def test_a_service_that_hangs_holds_nobody_up(cache: Cache) -> None:
         os.kill(process, signal.SIGCONT)
 
 
-def test_memory_that_cannot_be_written_is_an_error_and_no_crash(cache: Cache) -> None:
+# Runs a program in a sandbox that forbids process_vm_readv(2), as some containers and kernels do.
+SANDBOX = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None)
+number = 310 if os.uname().machine == "x86_64" else 270
+code = struct.pack("HBBI" * 4, 0x20, 0, 0, 0, 0x15, 0, 1, number, 6, 0, 0, 0x50001, 6, 0, 0,
+                   0x7fff0000)
+kept = ctypes.create_string_buffer(code, len(code))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 4, ctypes.addressof(kept)), 16)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program) == 0
+assert libc.process_vm_readv(os.getpid(), None, 0, None, 0, 0) == -1
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("write_back", [False, True])
+def test_a_sandbox_that_forbids_copies_is_served(cache: Cache, write_back: bool) -> None:
+    data = write(cache.folder / "a", 300_001)
+    cache.serve()
+    command = [sys.executable, "-c", SANDBOX, "cat", str(cache.folder / "a")]
+    assert cache.run(*command, text=False, write_back=write_back).stdout == data
+    assert cache.statistics()["bytes_served"] == len(data)
+    command[3:] = ["dd", f"if={cache.folder}/a", f"of={cache.folder}/b", "bs=10k", "status=none"]
+    cache.run(*command, write_back=write_back)
+    assert (cache.folder / "b").read_bytes() == data
+
+
+@pytest.mark.parametrize("sandbox", [[], [sys.executable, "-c", SANDBOX]])
+def test_memory_that_cannot_be_written_is_an_error_and_no_crash(
+    cache: Cache, sandbox: list[str]
+) -> None:
     write(cache.folder / "a", 100_000)
     cache.serve()
     script = """
@@ -281,8 +311,8 @@ for at in (0, 4096, id(libc.__class__) & 0 or 1):
     print(libc.pread(fd, ctypes.c_void_p(at), 50, 0), ctypes.get_errno())
 print(len(os.read(fd, 100)), os.lseek(fd, 0, 1))
 """
-    told = cache.run(sys.executable, "-c", script, cache.folder / "a").stdout.splitlines()
-    assert told == ["-1 14", "-1 14", "-1 14", "100 200"]
+    command = [*sandbox, sys.executable, "-c", script, cache.folder / "a"]
+    assert cache.run(*command).stdout.splitlines() == ["-1 14", "-1 14", "-1 14", "100 200"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
