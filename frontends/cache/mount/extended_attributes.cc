@@ -17,7 +17,7 @@ constexpr size_t kValueSizeMax = 64 << 10;  // XATTR_SIZE_MAX and XATTR_LIST_MAX
 
 // Linux has no call for the attributes of a link that is known by descriptor.
 bool has_none(fuse_req_t request, const Node& node) {
-    if (node.type != S_IFLNK) return false;
+    if (node.identity.type != S_IFLNK) return false;
     fuse_reply_err(request, EOPNOTSUPP);
     return true;
 }
@@ -39,10 +39,12 @@ void serve_getxattr(fuse_req_t request, fuse_ino_t number, const char* name, siz
         reply_value(request, report.data(), report.size(), room);
         return;
     }
-    const Node& node = node_of(request, number);
+    Node& node = node_of(request, number);
     if (has_none(request, node)) return;
     std::vector<char> value(std::min(room, kValueSizeMax));
-    const ssize_t size = getxattr(node.path().c_str(), name, value.data(), value.size());
+    const Below below = open_node(request, node);
+    const ssize_t size = below ? getxattr(below.path().c_str(), name, value.data(), value.size())
+                               : -1;
     if (size < 0) {
         fuse_reply_err(request, errno);
     } else {
@@ -51,10 +53,11 @@ void serve_getxattr(fuse_req_t request, fuse_ino_t number, const char* name, siz
 }
 
 void serve_listxattr(fuse_req_t request, fuse_ino_t number, size_t room) {
-    const Node& node = node_of(request, number);
+    Node& node = node_of(request, number);
     if (has_none(request, node)) return;
     std::vector<char> names(std::min(room, kValueSizeMax));
-    const ssize_t size = listxattr(node.path().c_str(), names.data(), names.size());
+    const Below below = open_node(request, node);
+    const ssize_t size = below ? listxattr(below.path().c_str(), names.data(), names.size()) : -1;
     if (size < 0) {
         fuse_reply_err(request, errno);
     } else {
@@ -65,15 +68,20 @@ void serve_listxattr(fuse_req_t request, fuse_ino_t number, size_t room) {
 // Runs `change` of an attribute of an object, and answers.
 template <class Change>
 void change_attribute(fuse_req_t request, fuse_ino_t number, const char* name, Change change) {
-    const Node& node = node_of(request, number);
+    Node& node = node_of(request, number);
     if (has_none(request, node)) return;
     if (number == FUSE_ROOT_ID && std::strcmp(name, kReportAttribute) == 0) {
         fuse_reply_err(request, EPERM);
         return;
     }
-    const std::string path = node.path();
+    const Below below = open_node(request, node);
+    if (!below) {
+        fuse_reply_err(request, errno);
+        return;
+    }
+    const std::string path = below.path();
     const Status status = served(request).cache.change(
-        node.descriptor, false, [&] { return change(path.c_str()) == 0 ? 0 : errno; });
+        below.get(), false, [&] { return change(path.c_str()) == 0 ? 0 : errno; });
     fuse_reply_err(request, status.error_number());
 }
 

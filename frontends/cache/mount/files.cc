@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "caller.h"
 
@@ -17,13 +18,12 @@ namespace {
 // Opens by `open` with flags for reading or for both, so that the cache can read the rest of chunks
 // that are written in part. Where only writing is allowed, it writes around the cache.
 int open_as_allowed(Served* all, bool writes, const std::function<int(int)>& open) {
-    int descriptor = open(writes ? O_RDWR : O_RDONLY);
-    if (descriptor < 0 && errno == EMFILE) {
-        all->kept.drop_all();
-        (void)all->cache.flush();  // files that were dirty are closed then
-        descriptor = open(writes ? O_RDWR : O_RDONLY);
-    }
-    return descriptor < 0 && errno == EACCES && writes ? open(O_WRONLY) : descriptor;
+    const auto descriptor = with_descriptors(all, [&] {
+        const int opened = open(writes ? O_RDWR : O_RDONLY);
+        return opened < 0 ? std::nullopt : std::optional(opened);
+    });
+    if (descriptor.has_value()) return *descriptor;
+    return errno == EACCES && writes ? open(O_WRONLY) : -1;
 }
 
 }  // namespace
@@ -31,12 +31,14 @@ int open_as_allowed(Served* all, bool writes, const std::function<int(int)>& ope
 int adopt_below(Served* all, int descriptor, bool writes, OpenedFile* opened) {
     auto adopted = all->cache.adopt(descriptor);
     if (!adopted.ok()) return adopted.status().error_number();
-    *opened = {std::move(adopted.value()), descriptor, writes};
+    opened->file = std::move(adopted.value());
+    opened->descriptor = descriptor;
+    opened->writes = writes;
     return 0;
 }
 
-int open_below(Served* all, const Node& node, bool writes, OpenedFile* opened) {
-    const std::string path = node.path();
+int open_below(Served* all, const Node& node, const Below& below, bool writes, OpenedFile* opened) {
+    const std::string path = below.path();
     const int descriptor = open_as_allowed(
         all, writes, [&](int access) { return open(path.c_str(), access | O_CLOEXEC); });
     const int error = descriptor < 0 ? errno : adopt_below(all, descriptor, writes, opened);
@@ -74,41 +76,62 @@ int finish_open(const Served& all, Node* node, OpenedFile* opened, fuse_file_inf
     return 0;
 }
 
+// Opens a file that is not kept, for a program. Returns 0 or an errno.
+int open_counted(fuse_req_t request, Node* node, bool writes, OpenedFile* opened) {
+    opened->counted = count_handle(request);
+    if (opened->counted == nullptr) return errno;
+    const Below below = open_node(request, *node);
+    return below ? open_below(&served(request), *node, below, writes, opened) : errno;
+}
+
+// Enters a handle. Before the kernel is told: it may send requests on the handle at once.
+void enter_handle(fuse_req_t request, Node* node, const std::shared_ptr<FileHandle>& handle,
+                  fuse_file_info* file) {
+    handle->descriptor = handle->opened.descriptor;
+    served(request).nodes.add_handle(*node, handle);
+    file->fh = reinterpret_cast<uint64_t>(handle.get());
+}
+
 void serve_open(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
     Node& node = node_of(request, number);
     const bool writes = (file->flags & O_ACCMODE) != O_RDONLY || (file->flags & O_TRUNC) != 0;
-    auto opened = std::make_unique<OpenedFile>();
+    auto handle = std::make_shared<FileHandle>();
+    OpenedFile& opened = handle->opened;
     KeptFiles& kept = served(request).kept;
     auto found = writes ? std::nullopt : kept.find(key_of(node));
-    if (found.has_value()) *opened = std::move(*found);
-    int error = found.has_value() ? 0 : open_below(&served(request), node, writes, opened.get());
-    if (error == 0) error = finish_open(served(request), &node, opened.get(), file);
-    if (error == 0 && !writes && !found.has_value()) kept.keep(key_of(node), *opened);
+    if (found.has_value()) opened = std::move(*found);
+    int error = found.has_value() ? 0 : open_counted(request, &node, writes, &opened);
+    if (error == 0) error = finish_open(served(request), &node, &opened, file);
+    if (error == 0 && !writes && !found.has_value()) kept.keep(key_of(node), opened);
     if (error != 0) {
         fuse_reply_err(request, error);
         return;
     }
-    file->fh = reinterpret_cast<uint64_t>(opened.get());
-    if (fuse_reply_open(request, file) == 0) (void)opened.release();
+    enter_handle(request, &node, handle, file);
+    Nodes& nodes = served(request).nodes;
+    if (fuse_reply_open(request, file) != 0) nodes.remove_handle(node, *handle);
 }
 
 // Makes a file as the caller. Returns its descriptor, or -1 with errno set.
 int make_file(fuse_req_t request, fuse_ino_t folder, const char* name, mode_t mode,
               const fuse_file_info* file) {
-    const int parent = node_of(request, folder).descriptor;
+    const Below parent = open_node(request, folder);
+    if (!parent) return -1;
     const int flags = O_CREAT | O_NOFOLLOW | O_CLOEXEC | (file->flags & O_EXCL);
     return open_as_allowed(&served(request), true, [&](int access) {
         const AsCaller caller(request);
-        return openat(parent, name, access | flags, caller.mode(mode));
+        return openat(parent.get(), name, access | flags, caller.mode(mode));
     });
 }
 
 void serve_create(fuse_req_t request, fuse_ino_t folder, const char* name, mode_t mode,
                   fuse_file_info* file) {
-    const int descriptor = make_file(request, folder, name, mode, file);
-    auto opened = std::make_unique<OpenedFile>();
-    int error = descriptor < 0 ? errno
-                               : adopt_below(&served(request), descriptor, true, opened.get());
+    auto handle = std::make_shared<FileHandle>();
+    OpenedFile& opened = handle->opened;
+    opened.counted = count_handle(request);
+    const int descriptor = opened.counted == nullptr ? -1
+                                                     : make_file(request, folder, name, mode, file);
+    int error = descriptor < 0 ? errno : adopt_below(&served(request), descriptor, true, &opened);
     fuse_entry_param entry;
     if (error == 0 && !look_up(request, folder, name, &entry)) error = errno;
     if (error != 0) {
@@ -117,11 +140,11 @@ void serve_create(fuse_req_t request, fuse_ino_t folder, const char* name, mode_
     }
     Node& node = node_of(request, entry.ino);
     served(request).kept.drop(key_of(node));
-    error = finish_open(served(request), &node, opened.get(), file);
-    file->fh = reinterpret_cast<uint64_t>(opened.get());
-    if (error == 0 && fuse_reply_create(request, &entry, file) == 0) {
-        (void)opened.release();
-        return;
+    error = finish_open(served(request), &node, &opened, file);
+    if (error == 0) {
+        enter_handle(request, &node, handle, file);
+        if (fuse_reply_create(request, &entry, file) == 0) return;
+        served(request).nodes.remove_handle(node, *handle);
     }
     forget(request, entry.ino, 1);
     if (error != 0) fuse_reply_err(request, error);
@@ -130,7 +153,7 @@ void serve_create(fuse_req_t request, fuse_ino_t folder, const char* name, mode_
 void serve_release(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
     // Of asynchronous writes the kernel may have kept what was read meanwhile.
     if (file_of(file).direct) node_of(request, number).version_cached = 0;
-    delete &file_of(file);
+    served(request).nodes.remove_handle(node_of(request, number), handle_of(file));
     fuse_reply_err(request, 0);
 }
 
@@ -149,12 +172,13 @@ void serve_read(fuse_req_t request, fuse_ino_t /*number*/, size_t size, off_t of
 // Takes set-ID bits away that a file has got since it was opened. Root may keep them.
 void take_set_id(fuse_req_t request, Node* node) {
     struct stat state {};
-    if (fuse_req_ctx(request)->uid == 0 || fstat(node->descriptor, &state) != 0) return;
+    if (fuse_req_ctx(request)->uid == 0) return;
+    const Below below = open_node(request, *node);
+    if (!below || fstat(below.get(), &state) != 0) return;
     const mode_t group = (state.st_mode & S_IXGRP) != 0 ? S_ISGID : 0;
     const mode_t mode = state.st_mode & 07777 & ~(S_ISUID | group);
-    (void)served(request).cache.change(node->descriptor, false, [&] {
-        return chmod(node->path().c_str(), mode) == 0 ? 0 : errno;
-    });
+    (void)served(request).cache.change(
+        below.get(), false, [&] { return chmod(below.path().c_str(), mode) == 0 ? 0 : errno; });
     node->has_set_id = false;
 }
 

@@ -15,13 +15,15 @@ namespace penstock::cache_service {
 namespace {
 
 // An open folder. The kernel may list it from several threads at once.
-struct OpenFolder {
+struct OpenFolder : Handle {
     DIR* stream = nullptr;
     std::mutex mutex;
     off_t at = 0;                    // the position of `stream`
     const dirent* unsent = nullptr;  // read from `stream`, and there was no room for it
 
-    ~OpenFolder() {
+    std::shared_ptr<const void> counted;  // by HandleLimit
+
+    ~OpenFolder() override {
         if (stream != nullptr) closedir(stream);
     }
 };
@@ -30,23 +32,40 @@ OpenFolder& folder_of(const fuse_file_info* file) {
     return *reinterpret_cast<OpenFolder*>(file->fh);
 }
 
-void serve_opendir(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
-    auto folder = std::make_unique<OpenFolder>();
-    const int descriptor = openat(node_of(request, number).descriptor, ".",
-                                  O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor >= 0) folder->stream = fdopendir(descriptor);
-    if (folder->stream == nullptr) {
-        const int error = errno;
-        if (descriptor >= 0) close(descriptor);
-        fuse_reply_err(request, error);
-        return;
-    }
-    file->fh = reinterpret_cast<uint64_t>(folder.get());
-    if (fuse_reply_open(request, file) == 0) (void)folder.release();
+// Returns null with errno set.
+DIR* open_stream(Served* all, const Below& below) {
+    return with_descriptors(all, [&below]() -> DIR* {
+        const int descriptor = openat(below.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (descriptor < 0) return nullptr;
+        DIR* const stream = fdopendir(descriptor);
+        if (stream == nullptr) {
+            const int error = errno;
+            close(descriptor);
+            errno = error;
+        }
+        return stream;
+    });
 }
 
-void serve_releasedir(fuse_req_t request, fuse_ino_t /*number*/, fuse_file_info* file) {
-    delete &folder_of(file);
+void serve_opendir(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
+    Node& node = node_of(request, number);
+    auto folder = std::make_shared<OpenFolder>();
+    folder->counted = count_handle(request);
+    const Below below = folder->counted == nullptr ? Below() : open_node(request, node);
+    folder->stream = below ? open_stream(&served(request), below) : nullptr;
+    if (folder->stream == nullptr) {
+        fuse_reply_err(request, errno);
+        return;
+    }
+    folder->descriptor = dirfd(folder->stream);
+    Nodes& nodes = served(request).nodes;
+    nodes.add_handle(node, folder);
+    file->fh = reinterpret_cast<uint64_t>(folder.get());
+    if (fuse_reply_open(request, file) != 0) nodes.remove_handle(node, *folder);
+}
+
+void serve_releasedir(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
+    served(request).nodes.remove_handle(node_of(request, number), folder_of(file));
     fuse_reply_err(request, 0);
 }
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -22,7 +23,8 @@ struct OpenedFile {
     CachedFile file;
     int descriptor = -1;  // of the file below, which `file` closes
     bool writes = false;
-    bool direct = false;  // the kernel keeps no pages of what is written
+    bool direct = false;                  // the kernel keeps no pages of what is written
+    std::shared_ptr<const void> counted;  // by HandleLimit, while the descriptor is open
 };
 
 class KeptFiles {

@@ -92,7 +92,7 @@ fuse_lowlevel_ops functions_of_mount() {
     return functions;
 }
 
-// Each file that the kernel knows takes a descriptor. Root may have as many as a process can.
+// Files that programs have open take a descriptor each. Root may have as many as a process can.
 void raise_descriptor_limit() {
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -105,11 +105,12 @@ void raise_descriptor_limit() {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Other descriptors of the process are those of nodes and of preloaded programs' files.
-size_t kept_files_max() {
+// Returns how many descriptors the process may have. Programs' handles, nodes, files that are kept
+// and those of preloaded programs share them. All but handles are closed where they are short.
+size_t descriptors_max() {
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
-    return std::min<size_t>(limit.rlim_cur / 4, kKeptFilesMax);
+    return limit.rlim_cur;
 }
 
 // Commas and backslashes have a meaning in options.
@@ -127,10 +128,11 @@ public:
     FuseMount(const FileCache& cache, int root, int lock, std::string report)
         : lock_(lock),
           served_{.cache = cache,
-                  .nodes = Nodes(root),
+                  .handles = HandleLimit(descriptors_max()),
+                  .nodes = Nodes(root, descriptors_max() / 4),
                   .report = std::move(report),
                   .as_callers = geteuid() == 0,
-                  .kept = KeptFiles(kept_files_max())} {}
+                  .kept = KeptFiles(std::min(descriptors_max() / 4, kKeptFilesMax))} {}
     FuseMount(const FuseMount&) = delete;
     FuseMount& operator=(const FuseMount&) = delete;
     ~FuseMount() override {

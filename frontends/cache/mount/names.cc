@@ -12,28 +12,38 @@
 namespace penstock::cache_service {
 namespace {
 
-// A descriptor of what a name stands for, if there is such a thing.
+// What a name stands for, if there is such a thing, while a request changes the name.
 class Named {
 public:
-    Named(const Node& folder, const char* name)
-        : descriptor_(openat(folder.descriptor, name, O_PATH | O_NOFOLLOW | O_CLOEXEC)) {}
+    Named(fuse_req_t request, const Below& folder, const char* name)
+        : nodes_(served(request).nodes) {
+        (void)with_descriptors(&served(request), [&] {
+            object_ = nodes_.begin_change(folder, name);
+            errno = object_.error;
+            return object_.error == 0;
+        });
+    }
     Named(const Named&) = delete;
     Named& operator=(const Named&) = delete;
-    ~Named() {
-        if (descriptor_ >= 0) close(descriptor_);
+    ~Named() { nodes_.end_change(object_); }
+    [[nodiscard]] const NamedObject& object() const { return object_; }
+    [[nodiscard]] int descriptor() const { return object_.below.get(); }
+    // Returns the errno because of which the name must not be changed: what it stands for would be
+    // lost for programs that use it. 0: there is none.
+    [[nodiscard]] int error() const {
+        return object_.error == EMFILE || object_.error == ENFILE ? object_.error : 0;
     }
-    [[nodiscard]] int get() const { return descriptor_; }
 
 private:
-    const int descriptor_;
+    Nodes& nodes_;
+    NamedObject object_;
 };
 
 // Closes a file whose name goes: some file systems below keep the bytes of open files under another
 // name, which is in the way when the folder is removed.
 void drop_kept(fuse_req_t request, const Named& named) {
-    struct stat state {};
-    if (named.get() >= 0 && fstat(named.get(), &state) == 0)
-        served(request).kept.drop({state.st_dev, state.st_ino});
+    const Identity& identity = named.object().identity;
+    if (named.descriptor() >= 0) served(request).kept.drop({identity.device, identity.number});
 }
 
 int error_of(int result) { return result == 0 ? 0 : errno; }
@@ -48,72 +58,104 @@ void reply_entry(fuse_req_t request, fuse_ino_t folder, const char* name, int er
     }
 }
 
+// Runs `make`, which makes a name in a folder, as the caller. Returns 0 or an errno.
+template <class Make>
+int make_name(fuse_req_t request, fuse_ino_t folder, const Make& make) {
+    const Below below = open_node(request, folder);
+    if (!below) return errno;
+    const AsCaller caller(request);
+    return error_of(make(below.get(), caller));
+}
+
 void serve_mknod(fuse_req_t request, fuse_ino_t folder, const char* name, mode_t mode,
                  dev_t device) {
-    int error = 0;
-    {
-        const AsCaller caller(request);
-        error = error_of(
-            mknodat(node_of(request, folder).descriptor, name, caller.mode(mode), device));
-    }
+    const int error = make_name(request, folder, [&](int below, const AsCaller& caller) {
+        return mknodat(below, name, caller.mode(mode), device);
+    });
     reply_entry(request, folder, name, error);
 }
 
 void serve_mkdir(fuse_req_t request, fuse_ino_t folder, const char* name, mode_t mode) {
-    int error = 0;
-    {
-        const AsCaller caller(request);
-        error = error_of(mkdirat(node_of(request, folder).descriptor, name, caller.mode(mode)));
-    }
+    const int error = make_name(request, folder, [&](int below, const AsCaller& caller) {
+        return mkdirat(below, name, caller.mode(mode));
+    });
     reply_entry(request, folder, name, error);
 }
 
 void serve_symlink(fuse_req_t request, const char* target, fuse_ino_t folder, const char* name) {
-    int error = 0;
-    {
-        const AsCaller caller(request);
-        error = error_of(symlinkat(target, node_of(request, folder).descriptor, name));
-    }
+    const int error = make_name(request, folder, [&](int below, const AsCaller& /*caller*/) {
+        return symlinkat(target, below, name);
+    });
     reply_entry(request, folder, name, error);
 }
 
 void serve_link(fuse_req_t request, fuse_ino_t number, fuse_ino_t folder, const char* name) {
-    const Node& node = node_of(request, number);
-    const Node& to = node_of(request, folder);
-    const Status status = served(request).cache.change(node.descriptor, false, [&] {
-        return error_of(
-            linkat(AT_FDCWD, node.path().c_str(), to.descriptor, name, AT_SYMLINK_FOLLOW));
+    const Below below = open_node(request, number);
+    const Below to = below ? open_node(request, folder) : Below();
+    if (!to) {
+        fuse_reply_err(request, errno);
+        return;
+    }
+    const Status status = served(request).cache.change(below.get(), false, [&] {
+        return error_of(linkat(AT_FDCWD, below.path().c_str(), to.get(), name, AT_SYMLINK_FOLLOW));
     });
     reply_entry(request, folder, name, status.error_number());
 }
 
+// Removes a name with `flags` of unlinkat(2).
+void remove_name(fuse_req_t request, fuse_ino_t folder, const char* name, int flags) {
+    Served& all = served(request);
+    const Below from = open_node(request, folder);
+    if (!from) {
+        fuse_reply_err(request, errno);
+        return;
+    }
+    const Named gone(request, from, name);
+    int error = gone.error();
+    if (error == 0) {
+        drop_kept(request, gone);
+        const auto remove = [&] { return error_of(unlinkat(from.get(), name, flags)); };
+        error = (flags & AT_REMOVEDIR) != 0
+                    ? remove()
+                    : all.cache.change(gone.descriptor(), false, remove).error_number();
+    }
+    if (error == 0) all.nodes.removed(gone.object(), all.nodes.of(folder), name);
+    fuse_reply_err(request, error);
+}
+
 void serve_unlink(fuse_req_t request, fuse_ino_t folder, const char* name) {
-    const Node& from = node_of(request, folder);
-    const Named gone(from, name);
-    drop_kept(request, gone);
-    const Status status = served(request).cache.change(
-        gone.get(), false, [&] { return error_of(unlinkat(from.descriptor, name, 0)); });
-    fuse_reply_err(request, status.error_number());
+    remove_name(request, folder, name, 0);
 }
 
 void serve_rmdir(fuse_req_t request, fuse_ino_t folder, const char* name) {
-    reply_result(request, unlinkat(node_of(request, folder).descriptor, name, AT_REMOVEDIR) == 0);
+    remove_name(request, folder, name, AT_REMOVEDIR);
 }
 
 void serve_rename(fuse_req_t request, fuse_ino_t folder, const char* name, fuse_ino_t to_folder,
                   const char* to_name, unsigned flags) {
-    const FileCache& cache = served(request).cache;
-    const Node& from = node_of(request, folder);
-    const Node& to = node_of(request, to_folder);
-    const Named moved(from, name), replaced(to, to_name);
-    drop_kept(request, replaced);
-    const auto rename = [&] {
-        return error_of(renameat2(from.descriptor, name, to.descriptor, to_name, flags));
-    };
-    const Status status = cache.change(moved.get(), false, [&] {
-        return cache.change(replaced.get(), false, rename).error_number();
-    });
-    fuse_reply_err(request, status.error_number());
+    Served& all = served(request);
+    const Below from = open_node(request, folder);
+    const Below to = from ? open_node(request, to_folder) : Below();
+    if (!to) {
+        fuse_reply_err(request, errno);
+        return;
+    }
+    const Named moved(request, from, name), replaced(request, to, to_name);
+    int error = moved.error() != 0 ? moved.error() : replaced.error();
+    if (error == 0) {
+        drop_kept(request, replaced);
+        const auto rename = [&] {
+            return error_of(renameat2(from.get(), name, to.get(), to_name, flags));
+        };
+        const auto change = [&] {
+            return all.cache.change(replaced.descriptor(), false, rename).error_number();
+        };
+        error = all.cache.change(moved.descriptor(), false, change).error_number();
+    }
+    if (error == 0)
+        all.nodes.renamed(moved.object(), all.nodes.of(folder), name, replaced.object(),
+                          all.nodes.of(to_folder), to_name, (flags & RENAME_EXCHANGE) != 0);
+    fuse_reply_err(request, error);
 }
 
 }  // namespace

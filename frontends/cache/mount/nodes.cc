@@ -2,54 +2,246 @@
 #include "nodes.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <iterator>
 
 namespace penstock::cache_service {
 
-Node::~Node() {
-    if (descriptor >= 0) close(descriptor);
+Nodes::Nodes(int root, size_t open_max)
+    : root_(Identity{.type = S_IFDIR}), open_max_(std::max<size_t>(open_max, 1)) {
+    root_.descriptor_ = Below::take(root);
 }
 
-Nodes::Nodes(int root) {
-    root_.descriptor = root;
-    root_.type = S_IFDIR;
+Below Nodes::opened(Node& node) {
+    if (node.is_closable_) closable_.splice(closable_.begin(), closable_, node.use_);
+    if (node.descriptor_) return node.descriptor_;
+    if (node.handles_.empty()) return {};
+    const std::shared_ptr<Handle>& handle = node.handles_.front();
+    return Below(std::shared_ptr<const int>(handle, &handle->descriptor));
 }
 
-Node* Nodes::look_up(const Node& folder, const char* name, struct stat* found) {
-    const int descriptor = openat(folder.descriptor, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    if (descriptor < 0) return nullptr;
-    if (fstat(descriptor, found) != 0) {
-        const int error = errno;
-        close(descriptor);
-        errno = error;
+// Enters a node among those whose descriptor may be closed, or takes it out, and closes the
+// descriptors that were not used for longest.
+void Nodes::file_as_closable(Node& node, Leftovers* left) {
+    const bool is_closable = &node != &root_ && node.descriptor_ && node.changes_ == 0 &&
+                             (node.parent_ != nullptr || !node.handles_.empty());
+    if (is_closable && !node.is_closable_) {
+        closable_.push_front(&node);
+        node.use_ = closable_.begin();
+    } else if (!is_closable && node.is_closable_) {
+        closable_.erase(node.use_);
+    }
+    node.is_closable_ = is_closable;
+    while (closable_.size() > open_max_) {
+        Node& unused = *closable_.back();
+        closable_.pop_back();
+        unused.is_closable_ = false;
+        left->descriptors.push_back(std::exchange(unused.descriptor_, {}));
+    }
+}
+
+void Nodes::set_descriptor(Node& node, const Below& below, Leftovers* left) {
+    node.descriptor_ = below;
+    file_as_closable(node, left);
+}
+
+// Drops a node that nothing needs, and then those above it that were needed for it only.
+void Nodes::drop_unused(Node* node, Leftovers* left) {
+    while (node != nullptr && node != &root_ && node->lookups_ == 0 && node->uses_ == 0 &&
+           node->handles_.empty()) {
+        Node* const parent = node->parent_;
+        if (node->is_closable_) closable_.erase(node->use_);
+        const auto [first,
+                    last] = nodes_.equal_range({node->identity.device, node->identity.number});
+        const auto place = std::find_if(
+            first, last, [node](const auto& one) { return one.second.get() == node; });
+        left->nodes.push_back(std::move(place->second));
+        nodes_.erase(place);
+        if (parent != nullptr) --parent->uses_;
+        node = parent;
+    }
+}
+
+void Nodes::lose_name(Node& node, Leftovers* left) {
+    Node* const parent = std::exchange(node.parent_, nullptr);
+    node.name_.clear();
+    file_as_closable(node, left);
+    if (parent == nullptr) return;
+    --parent->uses_;
+    drop_unused(parent, left);
+}
+
+void Nodes::set_name(Node& node, Node& parent, const char* name, Leftovers* left) {
+    if (node.parent_ == &parent && node.name_ == name) return;
+    // Another program may have moved a folder into one that was in it. Its old name is wrong then.
+    if (node.identity.type == S_IFDIR && node.uses_ > 0) {
+        Node* above = &parent;
+        while (above != nullptr && above->parent_ != &node) above = above->parent_;
+        if (above != nullptr) lose_name(*above, left);
+    }
+    ++parent.uses_;
+    Node* const old = std::exchange(node.parent_, &parent);
+    node.name_ = name;
+    file_as_closable(node, left);
+    if (old == nullptr) return;
+    --old->uses_;
+    drop_unused(old, left);
+}
+
+// Returns the node of an object. A node without a descriptor does not keep its object from being
+// removed below, and then another may have its number.
+Node* Nodes::find(const Identity& identity, Leftovers* left) {
+    const auto [first, last] = nodes_.equal_range({identity.device, identity.number});
+    for (auto place = first; place != last; ++place) {
+        Node& node = *place->second;
+        if (node.is_replaced_) continue;
+        const bool is_open = node.descriptor_ || !node.handles_.empty();
+        if (is_open ? node.identity.type == identity.type : node.identity.is(identity))
+            return &node;
+        node.is_replaced_ = true;
+        lose_name(node, left);
         return nullptr;
     }
-    const std::lock_guard lock(mutex_);
-    auto& place = nodes_[{found->st_dev, found->st_ino}];
-    if (place == nullptr) {
-        place = std::make_unique<Node>();
-        place->descriptor = descriptor;
-        place->device = found->st_dev;
-        place->number = found->st_ino;
-        place->type = found->st_mode & S_IFMT;
-    } else {
-        close(descriptor);
-    }
-    ++place->lookups;
-    return place.get();
+    return nullptr;
 }
 
-std::unique_ptr<Node> Nodes::forget(Node& node, uint64_t count) {
-    if (&node == &root_) return nullptr;
+Below Nodes::open(Node& node) {
+    Leftovers left;
+    std::unique_lock lock(mutex_);
+    Below below = opened(node);
+    return below ? below : open_again(node, &lock, &left);
+}
+
+Below Nodes::open_again(Node& node, std::unique_lock<std::mutex>* lock, Leftovers* left) {
+    // Another name may be there after each try only if a program has changed it through the mount.
+    constexpr int kTriesMax = 8;
+    Opened result = Opened::kAgain;
+    for (int tries = 0; result == Opened::kAgain && tries < kTriesMax; ++tries) {
+        std::vector<Step> steps;  // from the node up to below one that is open
+        Below at;
+        for (Node* one = &node; one != nullptr && !(at = opened(*one)); one = one->parent_) {
+            steps.push_back({one, one->parent_, one->name_});
+            ++one->uses_;
+        }
+        result = at ? Opened::kYes : Opened::kNo;
+        int error = ESTALE;
+        for (auto step = steps.rbegin(); result == Opened::kYes && step != steps.rend(); ++step) {
+            result = open_step(*step, &at, lock, left);
+            error = errno;
+        }
+        for (const Step& step : steps) {
+            --step.node->uses_;
+            drop_unused(step.node, left);
+        }
+        if (result == Opened::kYes) return at;
+        errno = error;
+    }
+    if (result == Opened::kAgain) errno = ESTALE;
+    return {};
+}
+
+// Opens a node in its folder `at`, which becomes the node's descriptor. Gives the lock up
+// meanwhile. On kNo errno is set.
+Nodes::Opened Nodes::open_step(const Step& step, Below* at, std::unique_lock<std::mutex>* lock,
+                               Leftovers* left) {
+    lock->unlock();
+    struct stat attributes {};
+    Identity identity;
+    const Below below = Below::open(*at, step.name.c_str());
+    const bool is_there = below && describe(below, &attributes, &identity);
+    const int error = errno;
+    lock->lock();
+    left->descriptors.push_back(*at);
+    // Another request may have opened it, or moved it, which opens it too.
+    *at = opened(*step.node);
+    if (*at) {
+        left->descriptors.push_back(below);
+        return Opened::kYes;
+    }
+    if (is_there && step.node->identity.is(identity) && !step.node->is_replaced_) {
+        set_descriptor(*step.node, below, left);
+        *at = below;
+        return Opened::kYes;
+    }
+    left->descriptors.push_back(below);
+    if (step.node->parent_ != nullptr &&
+        (step.node->parent_ != step.parent || step.node->name_ != step.name))
+        return Opened::kAgain;
+    errno = is_there || error == ENOENT || error == ENOTDIR ? ESTALE : error;
+    return Opened::kNo;
+}
+
+Node* Nodes::look_up(Node& folder, const char* name, Below* below, struct stat* found) {
+    constexpr int kTriesMax = 4;
+    const Below in = open(folder);
+    if (!in) return nullptr;
+    for (int tries = 1;; ++tries) {
+        const uint64_t changes_before = name_changes_;
+        Identity identity;
+        *below = Below::open(in, name);
+        if (!*below || !describe(*below, found, &identity)) return nullptr;
+        Leftovers left;
+        const std::lock_guard lock(mutex_);
+        Node* node = find(identity, &left);
+        const bool is_named = node != nullptr && node->parent_ == &folder && node->name_ == name;
+        const bool may_have_moved = !is_named && changes_before != name_changes_;
+        if (may_have_moved && tries < kTriesMax) continue;
+        if (node == nullptr) {
+            const auto place = nodes_.emplace(std::pair(identity.device, identity.number),
+                                              std::make_unique<Node>(identity));
+            node = place->second.get();
+        }
+        ++node->lookups_;
+        // One without a name that is known keeps its descriptor until it is looked up again.
+        if (!opened(*node)) set_descriptor(*node, *below, &left);
+        if (!may_have_moved) set_name(*node, folder, name, &left);
+        return node;
+    }
+}
+
+bool Nodes::forget(Node& node, uint64_t count) {
+    if (&node == &root_) return false;
+    Leftovers left;
     const std::lock_guard lock(mutex_);
-    node.lookups -= count;
-    if (node.lookups > 0) return nullptr;
-    const auto place = nodes_.find({node.device, node.number});
-    auto gone = std::move(place->second);
-    nodes_.erase(place);
-    return gone;
+    node.lookups_ -= count;
+    const bool all = node.lookups_ == 0;
+    drop_unused(&node, &left);
+    return all;
+}
+
+void Nodes::close_all() {
+    Leftovers left;
+    const std::lock_guard lock(mutex_);
+    for (Node* const node : closable_) {
+        node->is_closable_ = false;
+        left.descriptors.push_back(std::exchange(node->descriptor_, {}));
+    }
+    closable_.clear();
+}
+
+void Nodes::add_handle(Node& node, const std::shared_ptr<Handle>& handle) {
+    Leftovers left;
+    const std::lock_guard lock(mutex_);
+    node.handles_.push_front(handle);
+    handle->place = node.handles_.begin();
+    file_as_closable(node, &left);
+}
+
+void Nodes::remove_handle(Node& node, Handle& handle) {
+    Leftovers left;
+    std::shared_ptr<Handle> closed;
+    const std::lock_guard lock(mutex_);
+    // What has no name lives on in its handles. After the last one the kernel may still know it.
+    if (node.handles_.size() == 1 && node.parent_ == nullptr && !node.descriptor_) {
+        const std::string path = "/proc/self/fd/" + std::to_string(handle.descriptor);
+        node.descriptor_ = Below::take(::open(path.c_str(), O_PATH | O_CLOEXEC));
+    }
+    closed = std::move(*handle.place);
+    node.handles_.erase(handle.place);
+    file_as_closable(node, &left);
+    drop_unused(&node, &left);
 }
 
 }  // namespace penstock::cache_service

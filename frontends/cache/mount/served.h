@@ -6,8 +6,11 @@
 #define FUSE_USE_VERSION 312
 #include <fuse3/fuse_lowlevel.h>
 
+#include <cerrno>
+#include <memory>
 #include <string>
 
+#include "handle_limit.h"
 #include "kept_files.h"
 #include "nodes.h"
 #include "penstock/file_cache.h"
@@ -21,6 +24,7 @@ inline constexpr unsigned kRequestSizeMax = 1 << 20;
 
 struct Served {
     FileCache cache;
+    HandleLimit handles;
     Nodes nodes;
     std::string report;  // the value of kReportAttribute
     bool as_callers;     // this process may act as any user, so files belong to who makes them
@@ -34,12 +38,46 @@ inline Served& served(fuse_req_t request) {
 inline Node& node_of(fuse_req_t request, fuse_ino_t number) {
     return served(request).nodes.of(number);
 }
-inline KeptFiles::Key key_of(const Node& node) { return {node.device, node.number}; }
+inline KeptFiles::Key key_of(const Node& node) {
+    return {node.identity.device, node.identity.number};
+}
+// Runs `open`, which returns something false with errno set if it opens nothing. Where descriptors
+// are short it closes what no program has open, and runs it again.
+template <class Open>
+auto with_descriptors(Served* all, const Open& open) {
+    auto opened = open();
+    if (opened || (errno != EMFILE && errno != ENFILE)) return opened;
+    all->kept.drop_all();
+    all->nodes.close_all();
+    opened = open();
+    if (opened || (errno != EMFILE && errno != ENFILE)) return opened;
+    (void)all->cache.flush();  // files that were dirty are closed then
+    return open();
+}
+// Returns a descriptor of a node, which stays open while the result lives. Returns none with errno
+// set.
+inline Below open_node(fuse_req_t request, Node& node) {
+    Served& all = served(request);
+    return with_descriptors(&all, [&] { return all.nodes.open(node); });
+}
+inline Below open_node(fuse_req_t request, fuse_ino_t number) {
+    return open_node(request, node_of(request, number));
+}
+// Counts one more descriptor of the program that sent a request. Returns null with errno set if it
+// may have no more.
+inline std::shared_ptr<const void> count_handle(fuse_req_t request) {
+    Served& all = served(request);
+    const pid_t program = fuse_req_ctx(request)->pid;
+    if (auto counted = all.handles.enter(program); counted != nullptr) return counted;
+    all.kept.drop_all();
+    return all.handles.enter(program);
+}
 // Takes back look-ups of the kernel.
 inline void forget(fuse_req_t request, fuse_ino_t number, uint64_t count) {
     Served& all = served(request);
-    if (const auto gone = all.nodes.forget(all.nodes.of(number), count); gone != nullptr)
-        all.kept.drop(key_of(*gone));
+    Node& node = all.nodes.of(number);
+    const KeptFiles::Key key = key_of(node);
+    if (all.nodes.forget(node, count)) all.kept.drop(key);
 }
 // Answers with errno, or with success.
 inline void reply_result(fuse_req_t request, bool good) {
@@ -49,7 +87,7 @@ inline void reply_result(fuse_req_t request, bool good) {
 // Looks a name up, and describes it for the kernel. Returns false with errno set.
 bool look_up(fuse_req_t request, fuse_ino_t folder, const char* name, fuse_entry_param* entry);
 // Answers with the attributes of an object.
-void reply_attributes(fuse_req_t request, Node& node);
+void reply_attributes(fuse_req_t request, Node* node, const Below& below);
 
 void add_attribute_functions(fuse_lowlevel_ops* functions);
 void add_extended_attribute_functions(fuse_lowlevel_ops* functions);

@@ -1,8 +1,10 @@
 """What the tests of mounts share: a mount of a folder, as the command makes it."""
 
 import contextlib
+import ctypes
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,14 +29,22 @@ def why_not() -> str:
 needs_mounts = pytest.mark.skipif(bool(why_not()), reason=why_not() or "it can mount")
 
 
-def penstock(*words: str | bytes | Path) -> subprocess.CompletedProcess[str]:
-    """Run the command."""
+def limit_descriptors(count: int) -> None:
+    """Let this process, and those that it starts, have so many descriptors, also if it is root."""
+    pr_capbset_drop, cap_sys_resource = 24, 24
+    ctypes.CDLL(None).prctl(pr_capbset_drop, cap_sys_resource, 0, 0, 0)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+
+def penstock(*words: str | bytes | Path, descriptors: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run the command, which may have so many descriptors; 0: as many as this process."""
     return subprocess.run(
         [sys.executable, "-m", "penstock", *words],
         capture_output=True,
         text=True,
         check=False,
         timeout=SECONDS_MAX,
+        preexec_fn=(lambda: limit_descriptors(descriptors)) if descriptors else None,
     )
 
 
@@ -48,11 +58,13 @@ def run(*words: str | bytes | Path, cwd: Path | None = None) -> str:
 
 
 @contextlib.contextmanager
-def serving(path: Path, mountpoint: Path | None = None, *options: str) -> Iterator[int]:
+def serving(
+    path: Path, mountpoint: Path | None = None, *options: str, descriptors: int = 0
+) -> Iterator[int]:
     """Mount a folder, by default over itself. Gives the process. The test unmounts, or fails."""
     where = mountpoint or path
     small = "--device", DEVICE, "--cache-size", "64M"
-    made = penstock("mount", path, where, *small, "--json", *options)
+    made = penstock("mount", path, where, *small, "--json", *options, descriptors=descriptors)
     assert made.returncode == 0, made.stderr
     try:
         yield json.loads(made.stdout)["pid"]
@@ -63,11 +75,15 @@ def serving(path: Path, mountpoint: Path | None = None, *options: str) -> Iterat
 
 @contextlib.contextmanager
 def mounted(
-    path: Path, mountpoint: Path | None = None, *options: str, umount_fails: str = ""
+    path: Path,
+    mountpoint: Path | None = None,
+    *options: str,
+    umount_fails: str = "",
+    descriptors: int = 0,
 ) -> Iterator[Path]:
     """Mount a folder and unmount it at the end, which fails with a text if that is given."""
     where = mountpoint or path
-    with serving(path, where, *options):
+    with serving(path, where, *options, descriptors=descriptors):
         yield where
         ended = penstock("umount", where)
         assert ended.returncode == (1 if umount_fails else 0), ended.stderr
