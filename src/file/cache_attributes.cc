@@ -141,6 +141,7 @@ Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function
     Lock lock(mutex_);
     Inode* inode = known(after);
     if (inode == nullptr) return {};
+    ++inode->handles;  // it stays known meanwhile
     if (own) {
         ++inode->own_changes;
         ++inode->log.unlogged;
@@ -149,17 +150,13 @@ Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function
         if (sets_mtime) inode->mtime_ns = inode->below.mtime_ns;
         tell_readers(*inode);
     }
-    if (after.st_nlink == 0 && inode->handles == 0) {
-        forget_bytes(*inode);
-        close_idle_files(lock, *inode);
-    }
+    if (after.st_nlink == 0 && inode->handles == 1) forget_bytes(*inode);
     if (after.st_nlink == 0 && log_ != nullptr) {
-        ++inode->handles;
         lock.unlock();
         unlink_in_log(*inode);
         lock.lock();
-        if (--inode->handles == 0) close_idle_files(lock, *inode);
     }
+    if (--inode->handles == 0) close_idle_files(lock, *inode);
     return {};
 }
 
