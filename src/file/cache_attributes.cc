@@ -142,9 +142,9 @@ Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function
     Inode* inode = known(after);
     if (inode == nullptr) return {};
     ++inode->handles;  // it stays known meanwhile
+    ++inode->log.unlogged;
     if (own) {
         ++inode->own_changes;
-        ++inode->log.unlogged;
         inode->below = identity_of(after, inode->below.generation);
         inode->ctime_ns = inode->below.ctime_ns;
         if (sets_mtime) inode->mtime_ns = inode->below.mtime_ns;

@@ -156,8 +156,32 @@ std::string CacheOfFiles::path_in_log(const Inode& inode) const {
     return path.starts_with(begin) ? path.substr(begin.size()) : std::string();
 }
 
+// Finds changes of attributes that did not pass the cache: of a program with the preload library,
+// say. The kernel knows those of this machine, so storage is not asked.
+void CacheOfFiles::look_for_changes(Lock& lock, Inode& inode) {
+    const int file = inode.writer.descriptor >= 0 ? inode.writer.descriptor
+                                                  : inode.reader.descriptor;
+    struct statx state {};
+    lock.unlock();
+    const bool known = storage::system::statx(file, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
+                                              STATX_CTIME | STATX_MODE | STATX_UID | STATX_GID,
+                                              &state) == 0;
+    lock.lock();
+    if (!known) return;
+    const LogState::Attributes found{
+        state.stx_ctime.tv_sec * int64_t{1'000'000'000} + state.stx_ctime.tv_nsec, state.stx_mode,
+        state.stx_uid, state.stx_gid};
+    const LogState::Attributes before = std::exchange(inode.log.synced, found);
+    const bool same = found.mode == before.mode && found.user == before.user &&
+                      found.group == before.group;
+    // A write-back changes the time too.
+    const bool own = inode.writing > 0 || found.ctime_ns == inode.below.ctime_ns;
+    if (!same || (!own && found.ctime_ns != before.ctime_ns)) ++inode.log.unlogged;
+}
+
 // Makes a file durable in the log. Returns false if storage must do so instead.
-bool CacheOfFiles::sync_to_log(Lock& lock, Inode& inode, Status* status) {
+bool CacheOfFiles::sync_to_log(Lock& lock, Inode& inode, bool data_only, Status* status) {
+    if (!data_only) look_for_changes(lock, inode);
     collect(inode.id);
     *status = std::exchange(inode.error, {});
     if (!status->ok()) return true;
@@ -207,8 +231,9 @@ Status CacheOfFiles::forget_in_log(Inode& inode, uint64_t sequence) {
 Status CacheOfFiles::sync_to_storage(Inode& inode, bool data_only) {
     uint64_t sequence = 0;
     {
-        const std::lock_guard lock(mutex_);
+        Lock lock(mutex_);
         if (inode.log.lost) return kLost;
+        look_for_changes(lock, inode);  // those of before are durable then
     }
     if (Status status = store(inode, true, data_only, &sequence); !status.ok()) return status;
     bool live = false, broken = false;

@@ -355,7 +355,7 @@ Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
     {
         Lock lock(mutex_);
         Status status;
-        if (durable && sync_to_log(lock, inode, &status)) return status;
+        if (durable && sync_to_log(lock, inode, data_only, &status)) return status;
         const bool live = inode.log.in[0] || inode.log.in[1];
         if (!durable && !live) {
             lock.unlock();
@@ -381,7 +381,8 @@ Status CacheOfFiles::store(Inode& inode, bool durable, bool data_only, uint64_t*
     const uint64_t unlogged = inode.log.unlogged;
     lock.unlock();
     if (!error.ok() || !durable || file.closed()) return error;
-    Status status = file.fsync(data_only);
+    // With a log a change of attributes counts as stored from now on, so all is made durable.
+    Status status = file.fsync(data_only && log_ == nullptr);
     lock.lock();
     if (status.ok())
         inode.log.stored = std::max(inode.log.stored, unlogged);

@@ -41,6 +41,11 @@ struct LogState {
     unsigned appending = 0;    // threads that append
     // Changes that the log does not have, and how many of them are durable in storage.
     uint64_t unlogged = 0, stored = 0;
+    // What the file below had when it was last synced there, as far as that tells of changes.
+    struct Attributes {
+        int64_t ctime_ns = 0;
+        uint32_t mode = 0, user = 0, group = 0;
+    } synced;
     unsigned held = 0;        // changes of its names that are under way: nothing is logged
     bool in_storage = false;  // it has been synced there, so it outlives a loss of power
     bool nameless = false;    // it has no name, or no identity: the log takes nothing of it
@@ -222,7 +227,8 @@ private:
     Status log_chunks(Inode& inode, std::span<const ToLog> pieces);
     void end_logging(Inode& inode, std::span<const ToLog> pieces, const Status& status);
     [[nodiscard]] std::string path_in_log(const Inode& inode) const;
-    bool sync_to_log(Lock& lock, Inode& inode, Status* status);
+    void look_for_changes(Lock& lock, Inode& inode);
+    bool sync_to_log(Lock& lock, Inode& inode, bool data_only, Status* status);
     Status forget_in_log(Inode& inode, uint64_t sequence);
     Status sync_to_storage(Inode& inode, bool data_only);
     Status truncate_in_log(Inode& inode, uint64_t size);

@@ -263,6 +263,51 @@ TEST_F(WriteLogTest, AFullLogLetsStorageSync) {
     EXPECT_EQ(cache_.statistics().tier_log_error, "");
 }
 
+// Of a file whose attributes have changed the log does not have all. The attributes themselves are
+// not asked: only a loss of power tells whether they are durable.
+TEST_F(WriteLogTest, ASyncAfterAChangeOfAttributesGoesToStorage) {
+    make_with_log({.dirty_age = std::chrono::milliseconds(100'000)});
+    const std::string path = write_file("a", 10'000);
+    const CachedFile file = open_logged(path);
+    const int descriptor = ::open(path.c_str(), O_RDONLY);
+    const auto change_mode = [&](mode_t mode) {
+        EXPECT_TRUE(
+            cache_.change(descriptor, false, [&] { return fchmod(descriptor, mode); }).ok());
+    };
+    uint64_t at = 0;
+    // Returns whether a sync was durable in the log alone.
+    const auto logs = [&](bool data_only = false) {
+        const auto mark = static_cast<char>(++at);
+        EXPECT_TRUE(file.write(&mark, 1, at).ok());
+        EXPECT_TRUE(file.sync(data_only).ok());
+        return static_cast<char>(bytes_of(path)[at]) != mark;
+    };
+    EXPECT_TRUE(logs());
+    change_mode(0640);
+    EXPECT_FALSE(logs());
+    EXPECT_TRUE(logs());
+    change_mode(0600);
+    EXPECT_FALSE(logs(true));  // so storage is synced for both
+    EXPECT_TRUE(logs());
+    // Another program has changed the file, unseen, before it is changed through the cache.
+    const timespec times[] = {{1, 0}, {1, 0}};
+    ASSERT_TRUE(file.sync().ok());
+    ASSERT_TRUE(file.flush().ok());
+    ASSERT_EQ(futimens(descriptor, times), 0);
+    change_mode(0640);
+    EXPECT_FALSE(logs());
+    EXPECT_TRUE(logs());
+    // Changes that do not pass the cache.
+    ASSERT_EQ(fchmod(descriptor, 0600), 0);
+    EXPECT_TRUE(logs(true));  // of no interest to fdatasync
+    EXPECT_FALSE(logs());
+    EXPECT_TRUE(logs());
+    ASSERT_EQ(futimens(descriptor, times), 0);
+    EXPECT_FALSE(logs());
+    EXPECT_TRUE(logs());
+    ::close(descriptor);
+}
+
 // RLIMIT_FSIZE stands for storage that is full, and the log has room.
 TEST_F(WriteLogTest, FullStorageKeepsTheLog) {
     make_with_log({.dirty_age = std::chrono::milliseconds(1)});
