@@ -508,5 +508,38 @@ TEST_F(CacheGpusTest, WritesByGrantsAreInTheFilesInTheEnd) {
     });
 }
 
+// A mount writes chunks that a program has granted: what the program wrote before is older.
+TEST_F(CacheGpusTest, AWriteBetweenWritesByGrantsIsKept) {
+    in_process(1, [&] {
+        make_on_gpus(1, {.dirty_age = std::chrono::hours(1), .shared = true});
+        const std::string path = write_file("a", 3 * kChunk);
+        auto expected = bytes_of(path);
+        const CachedFile file = open(path);
+        ASSERT_TRUE(file.publish(CachedFile::Readable::kUnchanged));
+        Writer writer(cache_.shared());
+        for (const uint64_t size : {uint64_t{9}, kChunk}) {
+            const auto bytes = random_bytes(4 * kChunk, size);
+            uint64_t from = 0;
+            const auto write = [&](uint64_t at, uint64_t count, bool by_grant) {
+                const std::byte* const own = &bytes[from++];
+                std::copy_n(own, count, expected.begin() + static_cast<ptrdiff_t>(at));
+                if (by_grant) {
+                    while (!writer.write(file.use().slot, own, count, at))
+                        ASSERT_TRUE(file.grant(at, count).ok());
+                } else {
+                    ASSERT_EQ(file.write(own, count, at).value(), count);
+                }
+            };
+            write(kChunk, 9, true);
+            write(2 * kChunk - 9, 9, true);  // one range has both
+            write(kChunk, size, false);
+            write(kChunk + 5, 9, true);
+            EXPECT_TRUE(read(file, expected.size(), 0) == expected) << size;
+        }
+        ASSERT_TRUE(file.sync().ok());
+        EXPECT_TRUE(bytes_of(path) == expected);
+    });
+}
+
 }  // namespace
 }  // namespace penstock

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "file/cache_of_files.h"
 
@@ -224,6 +225,7 @@ void CacheOfFiles::leave_unsettled(const Grant& of, chunk_cache::Range range) {
         window_->chunks().pin(of.seen);
         return;
     }
+    PENSTOCK_CHECK(at->second.seen == of.seen, "a chunk has one copy that others may write");
     chunk_cache::Range& known = at->second.range;
     if (known.empty()) {
         known = range;

@@ -337,6 +337,9 @@ Result<uint64_t> CacheOfFiles::write(Inode& inode, const FileBelow& below, const
         while (too_much_dirty())
             if (Status status = make_room(lock); !status.ok())
                 return done > 0 ? Result<uint64_t>(done) : status;
+        // What programs wrote to copies goes into the chunks first, so this write is the newer one.
+        if (window_ != nullptr)
+            withdraw_all(inode, (offset + done) / chunk_size(), (offset + size - 1) / chunk_size());
         const auto many = write_chunks(lock, inode, from + done, size - done, offset + done);
         if (!many.ok()) return done > 0 ? Result<uint64_t>(done) : many.status();
         done += many.value();

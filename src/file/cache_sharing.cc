@@ -89,7 +89,11 @@ void CacheOfFiles::drop_chunks(const Inode& inode, uint64_t first, uint64_t last
 }
 
 void CacheOfFiles::drop_copies(const Inode& inode, uint64_t first, uint64_t last) {
-    if (window_ != nullptr) window_->drop(inode.id, first, last);
+    if (window_ != nullptr) {
+        // A chunk has one copy that programs may write: else the bytes of one were lost.
+        withdraw_all(inode, first, last);
+        window_->drop(inode.id, first, last);
+    }
     drop_in_tier(inode, first, last);
 }
 
