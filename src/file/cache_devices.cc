@@ -274,9 +274,12 @@ void CacheOfFiles::tell_loss(Inode& inode) {
 
 FileCacheStatistics CacheOfFiles::statistics() const {
     const uint64_t log_size = log_ == nullptr ? 0 : log_->size();
+    const Status log_failure = log_ == nullptr ? Status{} : log_->failure();
     const std::lock_guard lock(mutex_);
     FileCacheStatistics result = counts_;
     result.tier_log_size = log_size;
+    if (!log_failure.ok() && result.tier_log_error.empty())
+        result.tier_log_error = log_failure.message() + "; writes go to storage";
     const chunk_cache::Statistics chunks = chunks_.statistics();
     const SharedTable::Hits shared = shared_ == nullptr ? SharedTable::Hits{} : shared_->all_hits();
     result.hits = chunks.hits + shared.hits;

@@ -49,7 +49,7 @@ Status CacheOfFiles::open_log() {
     counts_.tier_bytes_recovered = told.value().bytes;
     counts_.tier_kept = told.value().kept;
     if (!options_.tier_writes) {
-        log.value()->remove();
+        (void)log.value()->remove();
         return {};
     }
     log_ = std::move(log.value());
@@ -239,8 +239,9 @@ Status CacheOfFiles::sync_to_storage(Inode& inode, bool data_only) {
     bool live = false, broken = false;
     {
         const std::lock_guard lock(mutex_);
-        live = (inode.log.in[0] || inode.log.in[1]) && !log_ended_;
         broken = log_broken_;
+        // Of a log that is broken and cannot be ended any record may come back.
+        live = (inode.log.in[0] || inode.log.in[1] || broken) && !log_ended_;
     }
     if (live && (broken || !forget_in_log(inode, sequence).ok())) return end_log();
     const std::lock_guard lock(mutex_);
@@ -376,9 +377,8 @@ Status CacheOfFiles::store_all_logged(Lock& lock, size_t half) {
     return status;
 }
 
-// Brings one half of the log to storage and empties it. Without the lock.
-Status CacheOfFiles::drain_log() {
-    const std::lock_guard alone(drain_mutex_);
+// Brings one half of the log to storage and empties it. Requires drain_mutex_.
+Status CacheOfFiles::drain_half() {
     Lock lock(mutex_);
     if (log_ended_) return {};
     if (draining_half_ < 0) {
@@ -399,20 +399,41 @@ Status CacheOfFiles::drain_log() {
     return status;
 }
 
-// Ends the use of a log that cannot be written: all that it has goes to storage, and it is removed.
+// The same, without a lock. A log that fails then is ended.
+Status CacheOfFiles::drain_log() {
+    const std::lock_guard alone(drain_mutex_);
+    const Status status = drain_half();
+    // Storage may take later what it refused, but the log would fail for ever.
+    return log_->failure().ok() ? status : give_up_log();
+}
+
 Status CacheOfFiles::end_log() {
     const std::lock_guard alone(drain_mutex_);
+    return give_up_log();
+}
+
+// Ends the use of a log that cannot be written: all that it has goes to storage, and it is removed.
+// Requires drain_mutex_.
+Status CacheOfFiles::give_up_log() {
+    const std::string why = log_->failure().message();
     Lock lock(mutex_);
     if (log_ended_) return {};
     log_broken_ = true;  // no file begins to use it
     for (const size_t half : {0u, 1u})
         if (Status status = store_all_logged(lock, half); !status.ok()) return status;
     log_ended_ = true;
-    counts_.tier_log_error = "the log of the tier cannot be written: writes go to storage";
+    draining_half_ = -1;
     lock.unlock();
-    // If power is lost now, the names may be back: then without bytes.
-    for (const int half : {0, 1}) (void)log_->reset(half);
-    log_->remove();
+    // If power is lost now, the names may be back: then without records.
+    bool gone = true;
+    for (const int half : {0, 1}) gone = log_->reset(half).ok() && gone;
+    gone = log_->remove() || gone;
+    lock.lock();
+    counts_.tier_log_error = why + "; writes go to storage";
+    // Its records are older than what storage gets from now on.
+    if (!gone)
+        counts_.tier_log_error += ". Its files in " + options_.tier +
+                                  " cannot be removed: do so before the next start";
     return {};
 }
 
@@ -422,10 +443,12 @@ void CacheOfFiles::drain() {
     auto pause = std::chrono::milliseconds(kLookEvery);
     while (!stopping_) {
         wake_drain_.wait_for(lock, pause);
+        if (log_ended_) return;
         const auto age = std::chrono::nanoseconds(
             log_since_ns_ == 0 ? 0 : base::monotonic_ns() - log_since_ns_);
         lock.unlock();
-        if (age > options_.dirty_age || log_->size() > log_->size_max() / 2 || draining_half_ >= 0)
+        if (age > options_.dirty_age || log_->size() > log_->size_max() / 2 ||
+            draining_half_ >= 0 || !log_->failure().ok())
             pause = drain_log().ok() ? kLookEvery : kRetryEvery;
         lock.lock();
     }

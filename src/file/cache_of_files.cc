@@ -81,7 +81,7 @@ CacheOfFiles::~CacheOfFiles() {
     for (std::thread* thread : {&thread_, &watch_, &tier_thread_, &drain_thread_})
         if (thread->joinable()) thread->join();
     for (std::thread& reader : readers_ahead_) reader.join();
-    if (log_ != nullptr && log_->size() == 0) log_->remove();
+    if (log_ != nullptr && log_->size() == 0) (void)log_->remove();
 }
 
 std::byte* CacheOfFiles::address(ChunkId id) const {

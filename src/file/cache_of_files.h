@@ -237,8 +237,10 @@ private:
     void unlink_in_log(Inode& inode);
     Status store_logged(Lock& lock, Inode& inode, size_t half);
     Status store_all_logged(Lock& lock, size_t half);
+    Status drain_half();
     Status drain_log();
     Status end_log();
+    Status give_up_log();
     void drain();
     Status store(Inode& inode, bool durable, bool data_only, uint64_t* sequence = nullptr);
     // ---- The memory of devices

@@ -185,6 +185,11 @@ void WriteLog::continue_after(uint64_t sequence) {
     sequence_ = durable_ = sequence;
 }
 
+Status WriteLog::failure() {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+}
+
 uint64_t WriteLog::last_sequence() {
     const std::lock_guard lock(mutex_);
     return sequence_;
@@ -227,8 +232,13 @@ uint64_t WriteLog::size() {
     return ends_[0] + ends_[1];
 }
 
-void WriteLog::remove() {
-    for (const std::string& path : paths_) (void)system::unlink(path.c_str());
+bool WriteLog::remove() {
+    for (const std::string& path : paths_)
+        if (system::unlink(path.c_str()) != 0 && errno != ENOENT) return false;
+    const std::string folder = paths_[0].substr(0, paths_[0].rfind('/'));
+    const system::ScopedDescriptor names(
+        system::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    return names.get() >= 0 && system::fsync(names.get()) == 0;
 }
 
 }  // namespace penstock::file

@@ -80,6 +80,8 @@ public:
     Status append(LogRecord record, std::string_view path, std::span<const std::byte> bytes);
     // Makes what was appended durable. Errors: those of fdatasync(2).
     Status make_durable();
+    // Returns the first error of the disk, after which the log takes nothing more.
+    [[nodiscard]] Status failure();
     [[nodiscard]] uint64_t last_sequence();
     // The next record gets the sequence after this one.
     void continue_after(uint64_t sequence);
@@ -93,8 +95,9 @@ public:
     // Returns the bytes of records in both halves.
     [[nodiscard]] uint64_t size();
     [[nodiscard]] uint64_t size_max() const { return size_max_; }
-    // Removes the files. Requires that nothing in them is needed.
-    void remove();
+    // Removes the files, durably. Requires that nothing in them is needed. Returns false if that
+    // fails.
+    bool remove();
 
 private:
     explicit WriteLog(uint64_t size_max) : size_max_(size_max) {}

@@ -91,6 +91,17 @@ protected:
         cache_ = FileCache();
         make(std::move(options));
     }
+    // Returns a descriptor of this process that has a file open so.
+    static int descriptor_of(const std::string& path, int access) {
+        for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+            const int found = std::stoi(entry.path().filename());
+            std::error_code ignored;
+            if (std::filesystem::read_symlink(entry.path(), ignored) == path &&
+                (fcntl(found, F_GETFL) & O_ACCMODE) == access)
+                return found;
+        }
+        return -1;
+    }
     // Returns a file that was synced before, so that the log takes what is written to it.
     CachedFile open_logged(const std::string& path) {
         CachedFile file = open(path);

@@ -356,6 +356,45 @@ TEST_F(WriteLogTest, AFailedLogIsEndedAndStorageSyncs) {
     EXPECT_EQ(std::memcmp(&bytes_of(path)[20], "three", 5), 0);
 }
 
+TEST_F(WriteLogTest, AFailureOfTheLogIsToldThoughNoFileIsInIt) {
+    make_with_log({.dirty_age = std::chrono::milliseconds(100'000)});
+    const std::string path = write_file("a", 10'000);
+    const CachedFile file = open_logged(path);
+    EXPECT_EQ(cache_.statistics().tier_log_error, "");
+    {
+        const FileSizeLimit limit(50);  // less than a record
+        ASSERT_TRUE(file.write("new", 3, 0).ok());
+        ASSERT_TRUE(file.flush().ok());
+    }
+    EXPECT_NE(cache_.statistics().tier_log_error.find("File too large"), std::string::npos);
+    // The log is ended, without another call.
+    const std::string name = file::log_names(tier_, folder_)[0];
+    for (int i = 0; i < 1000 && std::filesystem::exists(name); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_FALSE(std::filesystem::exists(name));
+}
+
+// A descriptor that cannot write stands for a disk that fails.
+TEST_F(WriteLogTest, ALogThatCannotBeEmptiedIsEnded) {
+    make_with_log({.dirty_age = std::chrono::milliseconds(100'000)});
+    const std::string path = write_file("a", 10'000);
+    const CachedFile file = open_logged(path);
+    ASSERT_TRUE(file.write("new", 3, 0).ok());
+    ASSERT_TRUE(file.sync().ok());
+    const std::string name = file::log_names(tier_, folder_)[0];
+    const int reads = ::open(name.c_str(), O_RDONLY);
+    const int log = descriptor_of(name, O_RDWR);
+    ASSERT_EQ(dup2(reads, log), log);
+    ::close(reads);
+    EXPECT_TRUE(cache_.flush().ok());  // storage has it all
+    EXPECT_EQ(std::memcmp(bytes_of(path).data(), "new", 3), 0);
+    EXPECT_NE(cache_.statistics().tier_log_error, "");
+    EXPECT_FALSE(std::filesystem::exists(name));
+    ASSERT_TRUE(file.write("more", 4, 0).ok());
+    ASSERT_TRUE(file.sync().ok());
+    EXPECT_EQ(std::memcmp(bytes_of(path).data(), "more", 4), 0);
+}
+
 // As FileCacheTest.RandomCallsEqualFlatBytes.
 TEST_F(WriteLogTest, RandomCallsEqualFlatBytes) {
     constexpr uint64_t kSizeMax = kCacheSize + kCacheSize / 2;
