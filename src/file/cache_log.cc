@@ -52,6 +52,10 @@ Status CacheOfFiles::open_log() {
         (void)log.value()->remove();
         return {};
     }
+    if (Status status = log.value()->reserve(); !status.ok()) {
+        (void)log.value()->remove();  // it has no records
+        return status;
+    }
     log_ = std::move(log.value());
     logged_.resize(memory_.slab_count() * kSlabChunks);
     return {};

@@ -56,16 +56,18 @@ int write_all(int file, std::span<const std::byte> bytes, uint64_t offset) {
 
 // Reads the records of a half until the first one that is not whole. That one, and what follows it,
 // was never durable. Returns 0 or an errno: what cannot be read may have been durable.
-int read_half(const WriteLog& log, int half, Entries* entries) {
+int read_half(WriteLog& log, int half, Entries* entries) {
     const int file = log.descriptor(half);
+    if (log.key(half) == 0) return 0;
     std::vector<std::byte> bytes;
     uint64_t sequence = 0;
-    for (uint64_t at = 0;;) {
+    for (uint64_t at = LogHeader::kSize;;) {
+        log.found(half, at);
         Entry entry;
         LogRecord& record = entry.record;
         int error = read_all(file, &record, sizeof record, at);
         if (error != 0) return error == kEnd ? 0 : error;
-        if (record.magic != LogRecord::kMagic || record.path_size > LogRecord::kPathMax ||
+        if (record.key != log.key(half) || record.path_size > LogRecord::kPathMax ||
             record.bytes_size > LogRecord::kBytesMax ||
             (sequence != 0 && record.sequence != sequence + 1))
             return 0;
@@ -201,14 +203,14 @@ Status sync_folder(const std::string& folder) {
 }  // namespace
 
 Result<LogRecovery> recover_log(WriteLog& log, const std::string& folder, const std::string& root) {
-    // Where the folder itself does not answer, no file counts as gone.
-    if (const int error = log.size() == 0 ? 0 : list_root(root); error != 0)
-        return Status{error, "tier", "its log stays, since the folder of its files cannot be read"};
     LogRecovery told;
     Entries all;
     for (const int half : {0, 1})
         if (const int error = read_half(log, half, &all); error != 0)
             return Status{error, "tier", "its log cannot be read, and stays"};
+    // Where the folder itself does not answer, no file counts as gone.
+    if (const int error = all.empty() ? 0 : list_root(root); error != 0)
+        return Status{error, "tier", "its log stays, since the folder of its files cannot be read"};
     std::ranges::stable_sort(all, {}, [](const Entry& entry) { return entry.record.sequence; });
     std::map<LoggedFile, uint64_t> forgotten;
     for (const Entry& entry : all)
@@ -265,7 +267,8 @@ Result<LogRecovery> recover_log(WriteLog& log, const std::string& folder, const 
     for (const Entry& entry : all) last[static_cast<size_t>(entry.half)] = entry.record.sequence;
     const int older = last[0] < last[1] ? 0 : 1;
     for (const int half : {older, 1 - older})
-        if (Status status = log.reset(half); !status.ok()) return status;
+        if (Status status = log.key(half) == 0 ? Status{} : log.reset(half); !status.ok())
+            return status;
     if (!all.empty()) log.continue_after(all.back().record.sequence);
     return told;
 }

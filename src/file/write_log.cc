@@ -16,6 +16,9 @@ namespace {
 
 namespace system = storage::system;
 
+// Space behind that of writes, for records of the other kinds.
+constexpr uint64_t kSpare = 1 << 20;
+
 // Table k takes a byte that k further bytes follow.
 constexpr std::array<std::array<uint32_t, 256>, 8> make_tables() {
     std::array<std::array<uint32_t, 256>, 8> tables{};
@@ -37,7 +40,7 @@ std::span<const std::byte> bytes_of(const Value& value) {
 
 // Opens a half, and locks it. In a folder where others may make files it must not be theirs, nor a
 // link to another file of this user.
-Status open_half(const std::string& path, int* file, uint64_t* size) {
+Status open_half(const std::string& path, int* file) {
     *file = system::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (*file < 0 && errno == ELOOP) return {ELOOP, "tier", "its log is a link, and is not used"};
     if (*file < 0) return {errno, "tier", "its log cannot be opened"};
@@ -50,7 +53,33 @@ Status open_half(const std::string& path, int* file, uint64_t* size) {
         return {EPERM, "tier",
                 "its log is not a file of this user alone (another owner, a second name, or "
                 "others may write it), and is not used"};
-    *size = static_cast<uint64_t>(state.st_size);
+    return {};
+}
+
+// Reads the key of a half. It is 0 where the half never got one.
+Status read_key(int file, uint64_t* key) {
+    LogHeader header;
+    header.magic = 0;
+    uint64_t done = 0;
+    while (done < sizeof header) {
+        const ssize_t got = system::pread(file, reinterpret_cast<std::byte*>(&header) + done,
+                                          sizeof header - done, static_cast<off_t>(done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return {errno, "tier", "its log cannot be read"};
+        if (got == 0) break;
+        done += static_cast<uint64_t>(got);
+    }
+    constexpr uint64_t kVersion = uint64_t{0xff} << 56;
+    if (header.magic == 0 && header.key == 0) return {};
+    if (header.magic != LogHeader::kMagic && ((header.magic ^ LogHeader::kMagic) & ~kVersion) == 0)
+        return {EOPNOTSUPP, "tier",
+                "its log was written by another version of Penstock (start that one once with this "
+                "tier, or remove penstock-log-* there, and what they have)"};
+    if (header.magic != LogHeader::kMagic || header.key == 0 ||
+        header.checksum != checksum_of(header))
+        return {EUCLEAN, "tier",
+                "its log is damaged (remove penstock-log-* there, and what they have)"};
+    *key = header.key;
     return {};
 }
 
@@ -79,6 +108,11 @@ uint32_t checksum_of(const LogRecord& record, std::string_view path,
     return crc32c(of_path, bytes);
 }
 
+uint32_t checksum_of(LogHeader header) {
+    header.checksum = 0;
+    return crc32c(0, bytes_of(header));
+}
+
 std::array<std::string, 2> log_names(const std::string& folder, const std::string& root) {
     uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
     for (const char letter : root)
@@ -94,7 +128,8 @@ Result<std::unique_ptr<WriteLog>> WriteLog::open(const std::string& folder, cons
     std::unique_ptr<WriteLog> log(new WriteLog(size_max));
     log->paths_ = log_names(folder, root);
     for (size_t half = 0; half < 2; ++half) {
-        const Status status = open_half(log->paths_[half], &log->files_[half], &log->ends_[half]);
+        Status status = open_half(log->paths_[half], &log->files_[half]);
+        if (status.ok()) status = read_key(log->files_[half], &log->keys_[half]);
         if (!status.ok()) return status;
     }
     // The names of the files must outlive a loss of power.
@@ -110,6 +145,25 @@ WriteLog::~WriteLog() {
         if (file >= 0) system::close(file);
 }
 
+Status WriteLog::reserve() {
+    const std::lock_guard lock(mutex_);
+    for (const size_t half : {size_t{0}, size_t{1}}) {
+        const uint64_t size = LogHeader::kSize + size_max_ + kSpare;
+        if (system::fallocate(files_[half], 0, 0, static_cast<off_t>(size)) != 0)
+            return {errno, "tier",
+                    "the space of its log cannot be reserved (a quarter of the tier's size, in "
+                    "addition)"};
+        if (keys_[half] != 0) continue;
+        if (Status status = empty_half(half); !status.ok()) return status;
+    }
+    return {};
+}
+
+void WriteLog::found(int half, uint64_t end) {
+    const std::lock_guard lock(mutex_);
+    ends_[static_cast<size_t>(half)] = end;
+}
+
 // Ends the use of the log: what lies where a record failed is not known, and the kernel tells an
 // error of fdatasync() once, though more than one caller's bytes may be gone. Requires the lock.
 Status WriteLog::fail(int error, const char* text) {
@@ -120,13 +174,14 @@ Status WriteLog::fail(int error, const char* text) {
 Status WriteLog::append(LogRecord record, std::string_view path, std::span<const std::byte> bytes) {
     if (!failure_.ok()) return failure_;
     const auto half = static_cast<size_t>(active_);
+    record.key = keys_[half];
     record.sequence = sequence_ + 1;
     record.path_size = static_cast<uint32_t>(path.size());
     record.bytes_size = static_cast<uint32_t>(bytes.size());
     record.checksum = checksum_of(record, path, bytes);
     const uint64_t size = sizeof record + path.size() + bytes.size();
     // The other kinds are short, and free room.
-    if (record.kind == LogRecord::Kind::kWrite && ends_[half] + size > size_max_)
+    if (record.kind == LogRecord::Kind::kWrite && ends_[half] - LogHeader::kSize + size > size_max_)
         return {ENOSPC, "tier", "its log is full"};
     iovec pieces[] = {{&record, sizeof record},
                       {const_cast<char*>(path.data()), path.size()},
@@ -146,12 +201,7 @@ Status WriteLog::append(LogRecord record, std::string_view path, std::span<const
         const ssize_t wrote = system::pwritev2(files_[half], left.data(), count,
                                                static_cast<off_t>(ends_[half] + done), 0);
         if (wrote < 0 && errno == EINTR) continue;
-        if (wrote <= 0) {
-            const int error = wrote < 0 ? errno : EIO;
-            // Bytes of a user must not lie behind the records, where they could look like one.
-            (void)system::ftruncate(files_[half], static_cast<off_t>(ends_[half]));
-            return fail(error, "its log cannot be written");
-        }
+        if (wrote <= 0) return fail(wrote < 0 ? errno : EIO, "its log cannot be written");
         done += static_cast<uint64_t>(wrote);
     }
     ends_[half] += size;
@@ -209,11 +259,20 @@ Result<int> WriteLog::turn() {
     return before;
 }
 
+// Requires the lock.
 Status WriteLog::empty_half(size_t half) {
-    // Durable at once: else records that are gone could lie behind new ones after a crash.
-    if (system::ftruncate(files_[half], 0) != 0 || system::fdatasync(files_[half]) != 0)
-        return fail(errno, "its log cannot be emptied");
-    ends_[half] = 0;
+    LogHeader header;
+    while (header.key == 0)
+        if (!system::random(&header.key, sizeof header.key))
+            return fail(errno, "its log can get no key");
+    header.checksum = checksum_of(header);
+    // All of it is in one sector of the disk. Durable at once: else records that are gone could be
+    // replayed after a crash.
+    const ssize_t wrote = system::pwrite(files_[half], &header, sizeof header, 0);
+    if (wrote != sizeof header) return fail(wrote < 0 ? errno : EIO, "its log cannot be emptied");
+    if (system::fdatasync(files_[half]) != 0) return fail(errno, "its log cannot be emptied");
+    keys_[half] = header.key;
+    ends_[half] = LogHeader::kSize;
     return {};
 }
 
@@ -224,12 +283,12 @@ Status WriteLog::reset(int half) {
 
 bool WriteLog::empty(int half) {
     const std::lock_guard lock(mutex_);
-    return ends_[static_cast<size_t>(half)] == 0;
+    return ends_[static_cast<size_t>(half)] == LogHeader::kSize;
 }
 
 uint64_t WriteLog::size() {
     const std::lock_guard lock(mutex_);
-    return ends_[0] + ends_[1];
+    return ends_[0] + ends_[1] - 2 * LogHeader::kSize;
 }
 
 bool WriteLog::remove() {

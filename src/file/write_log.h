@@ -1,9 +1,10 @@
 // A log of writes on a quick disk: what is durable in it need not be durable in the file below yet.
 //
 // Two files take turns. While one takes records, what the other has goes to the files below, and
-// then it is emptied. A record tells which file it belongs to, and where: device, inode and time of
-// birth, and the path that the file had. Records are replayed in their order (log_recovery.h).
-// Any thread.
+// then it is emptied: it gets another key, and none of its records has that. Their space is taken
+// at the start, so that no record finds the disk full. A record tells which file it belongs to, and
+// where: device, inode and time of birth, and the path that the file had. Records are replayed in
+// their order (log_recovery.h). Any thread.
 #pragma once
 
 #include <array>
@@ -25,16 +26,29 @@ struct LoggedFile {
     friend auto operator<=>(const LoggedFile&, const LoggedFile&) = default;
 };
 
+// What each of the two files begins with. A file that begins with zeros has no records.
+struct LogHeader {
+    static constexpr uint64_t kMagic = 0x32676f6c6b747370;  // "pstklog2"; the version comes last
+    // Records begin here. No write of one touches the header's block of the disk.
+    static constexpr uint64_t kSize = 4096;
+    uint64_t magic = kMagic;
+    // Random, and never 0. Programs decide what the bytes of records are, but they do not know
+    // this, so no bytes look like a record. Nor does a record from before the file was emptied.
+    uint64_t key = 0;
+    uint32_t checksum = 0;  // CRC-32C of the header with 0 here
+    uint32_t unused = 0;
+};
+static_assert(sizeof(LogHeader) == 24);
+
 // A record as it lies in the log, before its path and its bytes. All numbers are the machine's.
 struct LogRecord {
-    static constexpr uint64_t kMagic = 0x31676f6c6b747370;  // "pstklog1"
     static constexpr uint32_t kPathMax = 4096, kBytesMax = 1 << 20;
     enum class Kind : uint32_t {
         kWrite = 1,     // the bytes are at `offset`, and the file is `size` long, or longer
         kTruncate = 2,  // the file has this size
         kForget = 3,    // records up to sequence `offset` are in the file, or the file is gone
     };
-    uint64_t magic = kMagic;
+    uint64_t key = 0;       // of the file that has the record
     uint64_t sequence = 0;  // one more than the record before, in whichever file that is
     LoggedFile file;
     uint64_t offset = 0;
@@ -49,6 +63,7 @@ static_assert(sizeof(LogRecord) == 72);
 [[nodiscard]] uint32_t crc32c(uint32_t crc, std::span<const std::byte> bytes);
 [[nodiscard]] uint32_t checksum_of(const LogRecord& record, std::string_view path,
                                    std::span<const std::byte> bytes);
+[[nodiscard]] uint32_t checksum_of(LogHeader header);
 // Returns the names of the two files for a folder that is cached.
 [[nodiscard]] std::array<std::string, 2> log_names(const std::string& folder,
                                                    const std::string& root);
@@ -57,15 +72,23 @@ class WriteLog {
 public:
     // Opens the log in `folder` of files below `root`, and locks it for this process. It may have
     // records of a process that was killed: recover_log() must see them before the first append().
-    // Errors: EBUSY, another process has it; ELOOP and
-    // EPERM, a file has its name that is not this user's alone; those of open(2).
+    // Errors: EBUSY, another process has it; ELOOP and EPERM, a file has its name that is not this
+    // user's alone; EOPNOTSUPP, another version wrote it; EUCLEAN, its header is damaged; those of
+    // open(2).
     static Result<std::unique_ptr<WriteLog>> open(const std::string& folder,
                                                   const std::string& root, uint64_t size_max);
     ~WriteLog();
     WriteLog(const WriteLog&) = delete;
     WriteLog& operator=(const WriteLog&) = delete;
 
+    // Takes the space of both halves, which must be empty. Errors: ENOSPC and others.
+    Status reserve();
+
     [[nodiscard]] int descriptor(int half) const { return files_[static_cast<size_t>(half)]; }
+    // Returns the key of a half's records. 0: it never had one.
+    [[nodiscard]] uint64_t key(int half) const { return keys_[static_cast<size_t>(half)]; }
+    // Says where the records end that a half was found with.
+    void found(int half, uint64_t end);
 
     // Appends are made one at a time, under this lock: the caller reads the bytes under it too, so
     // that a later record never has older bytes.
@@ -74,9 +97,10 @@ public:
     [[nodiscard]] int active() const { return active_; }
     // Requires the lock. Returns the sequence of the last record.
     [[nodiscard]] uint64_t sequence() const { return sequence_; }
-    // Requires the lock. Fills in magic, sequence, sizes and checksum. Errors: ENOSPC, it is full,
-    // or its disk is; EIO and others. What was written of the record counts as nothing.
-    // After an error of the disk, here or in another call, each append() and make_durable() fails.
+    // Requires the lock, and that both halves were reserved or emptied. Fills in key, sequence,
+    // sizes and checksum. Errors: ENOSPC, it is full; EIO and others. What was written of the
+    // record counts as nothing. After an error of the disk, here or in another call, each append()
+    // and make_durable() fails.
     Status append(LogRecord record, std::string_view path, std::span<const std::byte> bytes);
     // Makes what was appended durable. Errors: those of fdatasync(2).
     Status make_durable();
@@ -89,7 +113,7 @@ public:
     // Makes the other half take records, and returns which did so until now. Requires that the
     // other one is empty.
     Result<int> turn();
-    // Empties a half whose records are all in their files.
+    // Empties a half whose records are all in their files. It keeps its space.
     Status reset(int half);
     [[nodiscard]] bool empty(int half);
     // Returns the bytes of records in both halves.
@@ -109,7 +133,8 @@ private:
     std::array<int, 2> files_{-1, -1};
     std::mutex sync_mutex_;  // of those who make it durable; taken before mutex_
     std::mutex mutex_;       // guards all below
-    std::array<uint64_t, 2> ends_{};
+    std::array<uint64_t, 2> keys_{};
+    std::array<uint64_t, 2> ends_{LogHeader::kSize, LogHeader::kSize};
     int active_ = 0;
     uint64_t sequence_ = 0;
     Status failure_;        // the first error of the disk

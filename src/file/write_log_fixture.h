@@ -51,6 +51,9 @@ protected:
     std::unique_ptr<file::WriteLog> open_log(uint64_t size_max = 1 << 20) {
         auto log = file::WriteLog::open(tier_, folder_, size_max);
         EXPECT_TRUE(log.ok()) << log.status().message();
+        if (log.value()->key(0) == 0) {
+            EXPECT_TRUE(log.value()->reserve().ok());
+        }
         return std::move(log.value());
     }
     static file::LoggedFile file_at(const std::string& path) {

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -21,6 +22,7 @@
 namespace penstock {
 namespace {
 
+using file::LogHeader;
 using file::LogRecord;
 using file::WriteLog;
 
@@ -39,7 +41,7 @@ TEST_F(WriteLogTest, EachEndOfALogGivesWhatItsWholeRecordsSay) {
     const Bytes a_before = bytes_of(a), b_before = bytes_of(b);
     auto log = open_log();
     std::vector<std::pair<Bytes, Bytes>> states{{a_before, b_before}};
-    std::vector<uint64_t> ends{0};
+    std::vector<uint64_t> ends{LogHeader::kSize};
     const auto step = [&](const std::string& path, LogRecord::Kind kind, uint64_t offset,
                           uint64_t size, const Bytes& bytes = {}) {
         append(*log, file_at(path), path == a ? "a" : "b", kind, offset, size, bytes);
@@ -51,7 +53,7 @@ TEST_F(WriteLogTest, EachEndOfALogGivesWhatItsWholeRecordsSay) {
             state.resize(std::max<uint64_t>(state.size(), size));
             std::copy(bytes.begin(), bytes.end(), state.begin() + static_cast<ptrdiff_t>(offset));
         }
-        ends.push_back(log->size());
+        ends.push_back(LogHeader::kSize + log->size());
     };
     using Kind = LogRecord::Kind;
     step(a, Kind::kWrite, 100, 3'000, some_bytes(50, 1));
@@ -62,18 +64,20 @@ TEST_F(WriteLogTest, EachEndOfALogGivesWhatItsWholeRecordsSay) {
     step(b, Kind::kWrite, 0, 100, some_bytes(10, 4));
     log = nullptr;
     const std::string name = file::log_names(tier_, folder_)[0];
-    const Bytes whole = bytes_of(name);
-    ASSERT_EQ(whole.size(), ends.back());
+    Bytes whole = bytes_of(name);
+    ASSERT_GT(whole.size(), ends.back());
+    whole.resize(ends.back());
     const auto put = [](const std::string& path, const Bytes& bytes, uint64_t size) {
         std::ofstream(path, std::ios::trunc | std::ios::binary)
             .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(size));
     };
-    for (uint64_t end = 0; end <= whole.size(); ++end) {
+    for (uint64_t end = sizeof(LogHeader); end <= whole.size(); ++end) {
+        if (end < LogHeader::kSize && end > sizeof(LogHeader)) end = LogHeader::kSize;
         put(a, a_before, a_before.size());
         put(b, b_before, b_before.size());
         put(name, whole, end);
-        const auto count = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), end) -
-                                               ends.begin() - 1);
+        const auto count = static_cast<size_t>(
+            std::max<ptrdiff_t>(1, std::ranges::upper_bound(ends, end) - ends.begin()) - 1);
         log = open_log();
         const auto told = file::recover_log(*log, tier_, folder_);
         ASSERT_TRUE(told.ok()) << told.status().message();
@@ -111,6 +115,87 @@ TEST_F(WriteLogTest, BothHalvesAreReplayedInOrder) {
     EXPECT_EQ(std::memcmp(found.data(), expected.data(), 20), 0);
 }
 
+// A program decides what the bytes of a record are. They end up where a half that is used again
+// has its next record, and look like that.
+TEST_F(WriteLogTest, BytesThatLookLikeARecordAreNone) {
+    const std::string a = write_file("a", 100);
+    auto log = open_log();
+    const Bytes crafted_bytes(10, std::byte{9});
+    LogRecord crafted;
+    crafted.key = log->key(0);  // though no program knows it
+    crafted.sequence = 3;
+    crafted.file = file_at(a);
+    crafted.size = 100;
+    crafted.path_size = 1;
+    crafted.bytes_size = 10;
+    crafted.checksum = file::checksum_of(crafted, "a", crafted_bytes);
+    Bytes bytes(50, std::byte{1});
+    const auto* const begin = reinterpret_cast<const std::byte*>(&crafted);
+    bytes.insert(bytes.end(), begin, begin + sizeof crafted);
+    bytes.push_back(std::byte{'a'});
+    bytes.insert(bytes.end(), crafted_bytes.begin(), crafted_bytes.end());
+    append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 0, 100, bytes);
+    std::vector<uint64_t> keys{0, log->key(0), log->key(1)};
+    ASSERT_TRUE(log->reset(0).ok());
+    append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 0, 100, Bytes(50, std::byte{2}));
+    keys.push_back(log->key(0));
+    log = nullptr;
+    log = open_log();
+    EXPECT_EQ(file::recover_log(*log, tier_, folder_).value().records, 1u);
+    EXPECT_EQ(bytes_of(a)[0], std::byte{2});
+    for (const int half : {0, 1}) keys.push_back(log->key(half));
+    std::ranges::sort(keys);
+    EXPECT_EQ(std::ranges::adjacent_find(keys), keys.end());
+}
+
+TEST_F(WriteLogTest, AnotherVersionOrADamagedHeaderIsRefused) {
+    open_log();
+    const std::string name = file::log_names(tier_, folder_)[1];
+    const auto error_with = [&](uint64_t magic, uint64_t key) {
+        const int half = ::open(name.c_str(), O_WRONLY);
+        const uint64_t words[] = {magic, key};
+        EXPECT_EQ(pwrite(half, words, sizeof words, 0), 16);
+        ::close(half);
+        return WriteLog::open(tier_, folder_, 1 << 20).status();
+    };
+    const Status other = error_with(0x31676f6c6b747370, 5);  // "pstklog1"
+    EXPECT_EQ(other.error_number(), EOPNOTSUPP);
+    EXPECT_NE(other.message().find("another version of Penstock"), std::string::npos);
+    EXPECT_EQ(error_with(0x3a676f6c6b747370, 5).error_number(), EOPNOTSUPP);
+    EXPECT_EQ(error_with(LogHeader::kMagic, 5).error_number(), EUCLEAN);
+    EXPECT_EQ(error_with(LogHeader::kMagic, 0).error_number(), EUCLEAN);
+    EXPECT_EQ(error_with(7, 5).error_number(), EUCLEAN);
+    EXPECT_TRUE(error_with(0, 0).ok());  // a process was killed before it began
+}
+
+// A log has its space from the start, and keeps it.
+TEST_F(WriteLogTest, TheSpaceOfALogIsReserved) {
+    constexpr uint64_t kMost = 1 << 20;
+    const auto has_space = [&] {
+        return std::ranges::all_of(file::log_names(tier_, folder_), [](const std::string& name) {
+            struct stat state {};
+            EXPECT_EQ(::stat(name.c_str(), &state), 0);
+            return static_cast<uint64_t>(state.st_blocks) * 512 > kMost;
+        });
+    };
+    auto log = open_log(kMost);
+    EXPECT_TRUE(has_space());
+    append(*log, file_at(write_file("a", 100)), "a", LogRecord::Kind::kWrite, 0, 100,
+           some_bytes(50'000, 1));
+    ASSERT_TRUE(log->turn().ok());
+    ASSERT_TRUE(log->reset(0).ok());
+    EXPECT_TRUE(has_space());
+    EXPECT_EQ(log->size(), 0u);
+    ASSERT_TRUE(log->remove());
+    auto again = WriteLog::open(tier_, folder_, kMost);
+    ASSERT_TRUE(again.ok());
+    log = std::move(again.value());
+    const FileSizeLimit limit(kMost);  // stands for a disk that is full
+    const Status status = log->reserve();
+    EXPECT_EQ(status.error_number(), EFBIG);
+    EXPECT_NE(status.message().find("a quarter of the tier's size"), std::string::npos);
+}
+
 TEST_F(WriteLogTest, OneProcessHasALog) {
     const auto log = open_log();
     EXPECT_EQ(WriteLog::open(tier_, folder_, 1 << 20).status().error_number(), EBUSY);
@@ -123,7 +208,6 @@ TEST_F(WriteLogTest, ARecordThatFailedLeavesNothingAndEndsTheLog) {
     auto log = open_log();
     append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 0, 100, some_bytes(50, 1));
     const uint64_t size = log->size();
-    const std::string name = file::log_names(tier_, folder_)[0];
     LogRecord record;
     record.file = file_at(a);
     const Bytes bytes = some_bytes(40'000, 2);
@@ -132,7 +216,7 @@ TEST_F(WriteLogTest, ARecordThatFailedLeavesNothingAndEndsTheLog) {
         const auto lock = log->begin();
         EXPECT_EQ(log->append(record, "a", bytes).error_number(), EFBIG);
     }
-    EXPECT_EQ(std::filesystem::file_size(name), size);
+    EXPECT_EQ(log->size(), size);
     EXPECT_EQ(log->make_durable().error_number(), EFBIG);
     {
         const auto lock = log->begin();
@@ -201,7 +285,7 @@ TEST_F(WriteLogTest, ALogThatIsNotThisUsersAloneIsRefused) {
 TEST_F(WriteLogTest, ASyncIsDurableInTheLogAndStorageGetsItLater) {
     make_with_log({.dirty_age = std::chrono::milliseconds(100'000)});
     const std::string path = write_file("a", 20'000);
-    const CachedFile file = open_logged(path);
+    CachedFile file = open_logged(path);
     Bytes expected = bytes_of(path);
     const Bytes before = expected;
     ASSERT_TRUE(file.write("new", 3, 5'000).ok());
@@ -233,9 +317,10 @@ TEST_F(WriteLogTest, ASyncIsDurableInTheLogAndStorageGetsItLater) {
     EXPECT_TRUE(cache_.flush().ok());
     EXPECT_EQ(cache_.statistics().tier_log_size, 0u);
     EXPECT_EQ(bytes_of(path), expected);
+    file = CachedFile();
     cache_ = FileCache();
-    const auto names = file::log_names(tier_, folder_);
-    EXPECT_FALSE(std::filesystem::exists(names[0]) && std::filesystem::file_size(names[0]) > 0);
+    for (const std::string& name : file::log_names(tier_, folder_))
+        EXPECT_FALSE(std::filesystem::exists(name));
 }
 
 TEST_F(WriteLogTest, TheLogIsDrainedByItself) {

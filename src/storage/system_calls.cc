@@ -187,15 +187,19 @@ int cachestat(int descriptor, const CachestatRange* range, Cachestat* out) {
     return short_call(kNumber, descriptor, range, out, 0);
 }
 
+bool random(void* to, size_t size) {
+    return getrandom(to, size, 0) == static_cast<ssize_t>(size);  // up to 256 bytes come at once
+}
+
 int make_unique_file(std::string* name) {
     constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyz012345";
     constexpr int kTriesMax = 100;
     const size_t stem = name->find_last_not_of('X') + 1;
     for (int i = 0; i < kTriesMax; ++i) {
         for (size_t at = stem; at < name->size(); ++at) {
-            unsigned char random = 0;
-            if (getrandom(&random, sizeof random, 0) != sizeof random) return -1;
-            (*name)[at] = kLetters[random % (sizeof kLetters - 1)];
+            unsigned char letter = 0;
+            if (!random(&letter, sizeof letter)) return -1;
+            (*name)[at] = kLetters[letter % (sizeof kLetters - 1)];
         }
         const int made = open(name->c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (made >= 0 || errno != EEXIST) return made;

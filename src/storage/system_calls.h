@@ -73,6 +73,10 @@ int munmap(void* address, size_t size);
 int mincore(void* address, size_t size, unsigned char* pages);
 int cachestat(int descriptor, const CachestatRange* range, Cachestat* out);
 
+// Fills up to 256 bytes with what no program can foresee. Returns false with the errno of
+// getrandom(2).
+bool random(void* to, size_t size);
+
 // Makes a file of memory without a name. Flags: those of memfd_create(2).
 int memfd_create(const char* name, unsigned flags);
 
