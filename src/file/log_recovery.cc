@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -112,33 +113,87 @@ int apply(const WriteLog& log, const Entries& entries, int file, LogRecovery* to
     return system::fsync(file) == 0 ? 0 : errno;
 }
 
-// Returns whether the record of a file means the one at the path.
-bool is_at(const LoggedFile& wanted, const std::string& path) {
-    const system::ScopedDescriptor file(
-        system::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-    LoggedFile found;
-    if (file.get() < 0 || !describe_birth(file.get(), &found)) return false;
-    // A device may have another number after a restart of the machine. The birth tells enough.
-    return found.inode == wanted.inode && found.birth_ns == wanted.birth_ns &&
-           (found.device == wanted.device || wanted.birth_ns != 0);
+// The records of one file, and what became of them.
+struct Place {
+    Entries entries;
+    bool found = false;
+    int error = ENOENT;  // why the file did not get its bytes; 0: it has them
+    int refused = 0;     // why it did not get a size
+};
+using Places = std::map<LoggedFile, Place>;
+
+// Finds a file by its path below a folder. Links are not followed, whatever is renamed meanwhile: a
+// user who may change folders there must not turn the bytes to another file. Returns a descriptor
+// for a look, or -1.
+int find_below(int root, const std::string& path) {
+    int folder = root;
+    for (size_t at = 0;;) {
+        const size_t end = path.find('/', at);
+        const bool last = end == std::string::npos;
+        const std::string name = path.substr(at, end - at);
+        const bool leaves = name.empty() || name == "." || name == "..";
+        const int flags = O_PATH | O_NOFOLLOW | O_CLOEXEC | (last ? 0 : O_DIRECTORY);
+        const int next = leaves ? -1 : system::openat(folder, name.c_str(), flags);
+        if (folder != root) system::close(folder);
+        if (last || next < 0) return next;
+        folder = next;
+        at = end + 1;
+    }
 }
 
-// Looks for files by their inode numbers below a folder, which stays on its file system or not.
-void search(const std::string& folder, std::map<LoggedFile, std::string>* wanted, size_t* left) {
-    const system::ScopedDescriptor listed(
-        system::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+// Puts the records of a file into the one that was found, if that is the file which they mean.
+// Returns whether it is.
+bool put(const WriteLog& log, const LoggedFile& wanted, int found, Place* place,
+         LogRecovery* told) {
+    LoggedFile there;
+    struct stat state {};
+    if (found < 0 || system::fstat(found, &state) != 0 || !S_ISREG(state.st_mode) ||
+        !describe_birth(found, &there))
+        return false;
+    // A device may have another number after a restart of the machine. The birth tells enough.
+    if (there.inode != wanted.inode || there.birth_ns != wanted.birth_ns ||
+        (there.device != wanted.device && wanted.birth_ns == 0))
+        return false;
+    place->found = true;
+    // The same file, whichever has its name by now.
+    const system::ScopedDescriptor opened(
+        system::open(("/proc/self/fd/" + std::to_string(found)).c_str(), O_WRONLY | O_CLOEXEC));
+    place->error = opened.get() < 0
+                       ? errno
+                       : apply(log, place->entries, opened.get(), told, &place->refused);
+    return true;
+}
+
+// Looks for files by their inode numbers in an open folder and below, on whichever file system.
+void search(const WriteLog& log, int folder, Places* places, size_t* left, LogRecovery* told) {
     std::vector<system::FolderEntry> entries;
-    if (listed.get() < 0 || system::list_folder(listed.get(), &entries) != 0) return;
+    if (system::list_folder(folder, &entries) != 0) return;
     for (const system::FolderEntry& entry : entries) {
-        if (*left == 0) return;
-        const std::string path = folder + "/" + entry.name;
-        for (auto& [file, place] : *wanted) {
-            if (file.inode != entry.inode || !place.empty() || !is_at(file, path)) continue;
-            place = path;
-            --*left;
+        for (auto& [file, place] : *places) {
+            if (file.inode != entry.inode || place.found) continue;
+            const system::ScopedDescriptor found(
+                system::openat(folder, entry.name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+            if (put(log, file, found.get(), &place, told)) --*left;
         }
-        if (entry.type == DT_DIR || entry.type == DT_UNKNOWN) search(path, wanted, left);
+        if (*left == 0) return;
+        if (entry.type != DT_DIR && entry.type != DT_UNKNOWN) continue;
+        const system::ScopedDescriptor below(system::openat(
+            folder, entry.name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+        if (below.get() >= 0) search(log, below.get(), places, left, told);
     }
+}
+
+// Puts records into the files that are there.
+void put_all(const WriteLog& log, int root, Places* places, LogRecovery* told) {
+    size_t left = 0;
+    for (auto& [file, place] : *places) {
+        const system::ScopedDescriptor found(find_below(root, place.entries.back().path));
+        if (!put(log, file, found.get(), &place, told)) ++left;
+    }
+    // A file may have another name by now.
+    const system::ScopedDescriptor listed(
+        left == 0 ? -1 : system::openat(root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (listed.get() >= 0) search(log, listed.get(), places, &left, told);
 }
 
 // Puts bytes that have no place into a file of their own. Returns its name; empty: it failed, and
@@ -163,14 +218,6 @@ std::string keep(const WriteLog& log, const Entries& entries, const std::string&
     (void)system::unlink(name.c_str());
     errno = error;
     return "";
-}
-
-// Returns 0 if the folder can be listed, or an errno.
-int list_root(const std::string& root) {
-    const system::ScopedDescriptor listed(
-        system::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    std::vector<system::FolderEntry> entries;
-    return listed.get() < 0 || system::list_folder(listed.get(), &entries) != 0 ? errno : 0;
 }
 
 uint64_t bytes_of(const Entries& entries) {
@@ -209,38 +256,28 @@ Result<LogRecovery> recover_log(WriteLog& log, const std::string& folder, const 
         if (const int error = read_half(log, half, &all); error != 0)
             return Status{error, "tier", "its log cannot be read, and stays"};
     // Where the folder itself does not answer, no file counts as gone.
-    if (const int error = all.empty() ? 0 : list_root(root); error != 0)
-        return Status{error, "tier", "its log stays, since the folder of its files cannot be read"};
+    const system::ScopedDescriptor below(
+        all.empty() ? -1 : system::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    std::vector<system::FolderEntry> listed;
+    if (!all.empty() && (below.get() < 0 || system::list_folder(below.get(), &listed) != 0))
+        return Status{errno, "tier", "its log stays, since the folder of its files cannot be read"};
     std::ranges::stable_sort(all, {}, [](const Entry& entry) { return entry.record.sequence; });
     std::map<LoggedFile, uint64_t> forgotten;
     for (const Entry& entry : all)
         if (entry.record.kind == Kind::kForget)
             forgotten[entry.record.file] = std::max(forgotten[entry.record.file],
                                                     entry.record.offset);
-    std::map<LoggedFile, Entries> files;
+    Places places;
     for (const Entry& entry : all)
         if (entry.record.kind != Kind::kForget &&
             entry.record.sequence > forgotten[entry.record.file])
-            files[entry.record.file].push_back(entry);
-
-    std::map<LoggedFile, std::string> places, lost;
-    for (const auto& [file, entries] : files) {
-        const std::string path = root + "/" + entries.back().path;
-        (is_at(file, path) ? places : lost)[file] = is_at(file, path) ? path : "";
-    }
-    size_t left = lost.size();
-    if (left > 0) search(root, &lost, &left);
-    places.merge(lost);
+            places[entry.record.file].entries.push_back(entry);
+    put_all(log, below.get(), &places, &told);
     Status nowhere;
     std::vector<std::string> made;
-    for (const auto& [file, entries] : files) {
-        const std::string& path = places[file];
-        int error = ENOENT, refused = 0;
-        if (!path.empty()) {
-            const system::ScopedDescriptor opened(
-                system::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
-            error = opened.get() < 0 ? errno : apply(log, entries, opened.get(), &told, &refused);
-        }
+    for (const auto& [file, place] : places) {
+        const Entries& entries = place.entries;
+        const int error = place.error, refused = place.refused;
         if (error == 0) ++told.files;
         if (error == 0 && refused == 0) continue;
         if (error == 0 || bytes_of(entries) == 0) {

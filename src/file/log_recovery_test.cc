@@ -166,6 +166,41 @@ TEST_F(LogRecoveryTest, ALogThatCannotBeReadStays) {
     EXPECT_EQ(file::recover_log(*log, tier_, folder_).value().bytes, 50u);
 }
 
+// A user who may change folders below must not turn bytes to a file that is not there.
+TEST_F(LogRecoveryTest, LinksAreNotFollowed) {
+    const std::string below = std::string(folder_) + "/below", other = std::string(tier_) + "/x";
+    for (const std::string& folder : {below, other}) ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+    const std::string names[] = {below + "/a", std::string(folder_) + "/b", other + "/a"};
+    for (const std::string& name : names) {
+        const int made = ::open(name.c_str(), O_CREAT | O_WRONLY, 0600);
+        ASSERT_EQ(::write(made, "before", 6), 6);
+        ::close(made);
+    }
+    auto log = open_log();
+    // The very files that the records mean, by ways that are none.
+    append(*log, file_at(names[2]), "below/a", Kind::kWrite, 0, 6, some_bytes(6, 1));
+    append(*log, file_at(names[1]), "b", Kind::kWrite, 0, 6, some_bytes(6, 2));
+    ASSERT_EQ(rename(below.c_str(), (std::string(tier_) + "/y").c_str()), 0);
+    ASSERT_EQ(symlink(other.c_str(), below.c_str()), 0);
+    const std::string moved = std::string(tier_) + "/b";
+    ASSERT_EQ(rename(names[1].c_str(), moved.c_str()), 0);
+    ASSERT_EQ(symlink(moved.c_str(), names[1].c_str()), 0);
+    const std::string up = "../" + std::string(tier_).substr(std::string(tier_).rfind('/') + 1);
+    for (const std::string& path : {up + "/b", other + "/a"}) {
+        LogRecord record;
+        record.file = file_at(path.starts_with('/') ? names[2] : moved);
+        append(*log, record.file, path.c_str(), Kind::kWrite, 0, 6, some_bytes(6, 3));
+    }
+    const auto told = file::recover_log(*log, tier_, folder_);
+    ASSERT_TRUE(told.ok()) << told.status().message();
+    EXPECT_EQ(told.value().files, 0u);
+    EXPECT_EQ(kept().size(), 2u);
+    for (const std::string& name : {names[2], moved})
+        EXPECT_EQ(std::memcmp(bytes_of(name).data(), "before", 6), 0);
+    ASSERT_EQ(unlink(below.c_str()), 0);
+    ASSERT_EQ(unlink(names[1].c_str()), 0);
+}
+
 TEST_F(LogRecoveryTest, ALongNameIsCutForWhatIsKept) {
     auto log = open_log();
     LogRecord gone;

@@ -51,6 +51,11 @@ int open(const char* path, int flags, mode_t mode) {
         PENSTOCK_CALL(::open(path, flags, mode), SYS_openat, AT_FDCWD, path, flags, mode));
 }
 
+int openat(int folder, const char* path, int flags, mode_t mode) {
+    return static_cast<int>(
+        PENSTOCK_CALL(::openat(folder, path, flags, mode), SYS_openat, folder, path, flags, mode));
+}
+
 int close(int descriptor) {
     return static_cast<int>(PENSTOCK_CALL(::close(descriptor), SYS_close, descriptor));
 }

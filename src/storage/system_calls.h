@@ -28,6 +28,7 @@ struct Cachestat {
 };
 
 int open(const char* path, int flags, mode_t mode = 0);
+int openat(int folder, const char* path, int flags, mode_t mode = 0);
 int close(int descriptor);
 int fcntl(int descriptor, int command, int argument);
 int ioctl(int descriptor, unsigned long request, void* argument);
