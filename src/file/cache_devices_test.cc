@@ -1,10 +1,8 @@
 // Goal: a file cache over several devices has as many chunks in each, gives memory back and takes
 // it again, and shows the right bytes whatever memory it has at the time.
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <atomic>
-#include <csignal>
 #include <thread>
 
 #include "base/prng.h"
@@ -103,13 +101,10 @@ TEST_F(CacheDevicesTest, MemoryThatCannotBeWrittenBackIsKept) {
     const std::string path = write_file("a", 10'000);
     const CachedFile file = open(path);
     ASSERT_TRUE(file.write("kept", 4, 60'000).ok());
-    rlimit before{};
-    getrlimit(RLIMIT_FSIZE, &before);
-    const rlimit small{20'000, before.rlim_max};
-    signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &small);
-    EXPECT_EQ(cache_.give_back(1).status().error_number(), EFBIG);
-    setrlimit(RLIMIT_FSIZE, &before);
+    {
+        const FileSizeLimit limit(20'000);
+        EXPECT_EQ(cache_.give_back(1).status().error_number(), EFBIG);
+    }
     EXPECT_EQ(file.take_error().error_number(), EFBIG);
     EXPECT_EQ(cache_.statistics().size, kCacheSize);
     EXPECT_EQ(std::memcmp(read(file, 4, 60'000).data(), "kept", 4), 0);

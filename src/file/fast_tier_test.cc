@@ -4,10 +4,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
@@ -123,59 +121,48 @@ TEST_F(FastTierTest, RandomCallsEqualFlatBytes) {
         base::Prng prng(seed);
         make_with_tier({.dirty_age = std::chrono::milliseconds(seed % 2 == 0 ? 1 : 100'000)});
         const std::string path = write_file("a", prng.below(kSizeMax));
-        CachedFile file = open(path);
-        std::vector<std::byte> flat = bytes_of(path);
+        FlatFile file{open(path), bytes_of(path)};
         for (int step = 0; step < 400; ++step) {
+            SCOPED_TRACE("seed " + std::to_string(seed) + " step " + std::to_string(step));
             const uint64_t offset = prng.below(kSizeMax);
             const uint64_t size = prng.below(prng.below(4) == 0 ? kCacheSize : 3 * kChunk) + 1;
             switch (prng.below(16)) {
                 case 0:
-                    flat.resize(offset);
-                    ASSERT_TRUE(file.truncate(offset).ok());
+                    file.truncate(offset);
                     break;
                 case 1:
-                    ASSERT_TRUE(file.flush().ok());
+                    ASSERT_TRUE(file.file.flush().ok());
                     break;
                 case 2: {
-                    ASSERT_TRUE(file.flush().ok());
+                    ASSERT_TRUE(file.file.flush().ok());
                     const int below = ::open(path.c_str(), O_WRONLY);
                     const uint64_t mark = prng.next();
-                    flat.resize(std::max(flat.size(), offset + sizeof mark));
-                    std::memcpy(&flat[offset], &mark, sizeof mark);
+                    file.flat.resize(std::max(file.flat.size(), offset + sizeof mark));
+                    std::memcpy(&file.flat[offset], &mark, sizeof mark);
                     ASSERT_EQ(pwrite(below, &mark, sizeof mark, static_cast<off_t>(offset)),
                               static_cast<ssize_t>(sizeof mark));
                     ::close(below);
-                    ASSERT_TRUE(file.revalidate().ok());
+                    ASSERT_TRUE(file.file.revalidate().ok());
                     break;
                 }
                 case 3: {
-                    const Status status = file.allocate(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                                        offset, size);
+                    const Status status = file.file.allocate(
+                        FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, size);
                     if (!status.ok()) break;  // no holes in this file system
-                    const auto end = std::min<uint64_t>(offset + size, flat.size());
-                    for (uint64_t at = offset; at < end; ++at) flat[at] = std::byte{0};
+                    const auto end = std::min<uint64_t>(offset + size, file.flat.size());
+                    for (uint64_t at = offset; at < end; ++at) file.flat[at] = std::byte{0};
                     break;
                 }
                 case 4:
                 case 5:
-                case 6: {
-                    std::vector<std::byte> bytes(size);
-                    testing::fill_randomly(bytes.data(), size, prng.next());
-                    flat.resize(std::max(flat.size(), offset + size));
-                    std::memcpy(&flat[offset], bytes.data(), size);
-                    ASSERT_EQ(file.write(bytes.data(), size, offset).value(), size);
+                case 6:
+                    file.write(size, offset, prng.next());
                     break;
-                }
-                default: {
-                    const auto got = read(file, size, offset);
-                    const uint64_t end = std::min(flat.size(), offset + size);
-                    const std::vector<std::byte> expected(
-                        flat.begin() + static_cast<ptrdiff_t>(std::min(offset, end)),
-                        flat.begin() + static_cast<ptrdiff_t>(end));
-                    ASSERT_EQ(got, expected) << "seed " << seed << " step " << step;
-                }
+                default:
+                    file.expect_read(size, offset);
             }
-            ASSERT_EQ(file.size(), flat.size()) << "seed " << seed << " step " << step;
+            ASSERT_EQ(file.file.size(), file.flat.size());
+            if (HasFatalFailure()) return;
         }
         from_tier += cache_.statistics().tier_bytes_read;
         EXPECT_EQ(cache_.statistics().tier_error, "");
@@ -186,33 +173,15 @@ TEST_F(FastTierTest, RandomCallsEqualFlatBytes) {
 // Each thread has pieces of its own in every chunk; all read, write and cut at once.
 TEST_F(FastTierTest, ThreadsThatShareChunksKeepTheirBytes) {
     make_with_tier({.dirty_age = std::chrono::milliseconds(1)});
-    constexpr unsigned kThreads = 4;
-    constexpr uint64_t kPiece = 512, kPieces = 4 * kCacheSize / kPiece / 3;
+    constexpr uint64_t kPieces = 4 * kCacheSize / kPiece / 3;
     const std::string path = write_file("a", kPieces * kPiece);
-    std::vector<std::byte> expected = bytes_of(path);
-    std::vector<std::thread> threads;
-    for (unsigned thread = 0; thread < kThreads; ++thread) {
-        threads.emplace_back([&, thread] {
-            base::Prng prng(thread);
-            const CachedFile file = open(path);
-            for (uint64_t step = 0; step < testing::effort(3000, 500, 100'000); ++step) {
-                const uint64_t piece = prng.below(kPieces / kThreads) * kThreads + thread;
-                std::byte bytes[kPiece];
-                std::byte* const own = &expected[piece * kPiece];
-                if (prng.below(4) != 0) {
-                    EXPECT_EQ(file.read(bytes, kPiece, piece * kPiece).value(), kPiece);
-                    EXPECT_EQ(std::memcmp(bytes, own, kPiece), 0) << "piece " << piece;
-                } else {
-                    testing::fill_randomly(own, kPiece, prng.next());
-                    EXPECT_EQ(file.write(own, kPiece, piece * kPiece).value(), kPiece);
-                }
-                if (prng.below(200) == 0) {
-                    EXPECT_TRUE(file.flush().ok());
-                }
-            }
-        });
-    }
-    for (std::thread& thread : threads) thread.join();
+    const auto then = [](base::Prng& prng, const CachedFile& file) {
+        if (prng.below(200) == 0) {
+            EXPECT_TRUE(file.flush().ok());
+        }
+    };
+    const Bytes expected = use_pieces_at_once(path, kPieces, testing::effort(3000, 500, 100'000), 3,
+                                              then);
     EXPECT_GT(cache_.statistics().tier_bytes_read, 0u);
     EXPECT_TRUE(open(path).sync().ok());
     EXPECT_EQ(bytes_of(path), expected);
@@ -236,18 +205,15 @@ TEST_F(FastTierTest, AnErrorOfACopyIsToldOnceAndStorageIsRead) {
     make_with_tier();
     const std::string path = write_file("a", kTierSize);
     const auto expected = bytes_of(path);
-    rlimit before{};
-    getrlimit(RLIMIT_FSIZE, &before);
-    const rlimit small{20'000, before.rlim_max};
-    signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &small);
     const CachedFile file = open(path);
-    for (int i = 0; i < 1000 && cache_.statistics().tier_error.empty(); ++i) {
+    {
+        const FileSizeLimit limit(20'000);
+        for (int i = 0; i < 1000 && cache_.statistics().tier_error.empty(); ++i) {
+            EXPECT_EQ(read(file, kTierSize, 0), expected);
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
         EXPECT_EQ(read(file, kTierSize, 0), expected);
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    EXPECT_EQ(read(file, kTierSize, 0), expected);
-    setrlimit(RLIMIT_FSIZE, &before);
     EXPECT_NE(cache_.statistics().tier_error, "");
     cache_ = FileCache();
     EXPECT_LE(failures_.size(), 1u);

@@ -4,11 +4,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -261,18 +259,15 @@ TEST_F(FileCacheTest, AFullDiskIsToldOnceAndLosesNothing) {
     const std::string path = write_file("a", 10'000);
     const CachedFile file = open(path);
     ASSERT_TRUE(file.write("kept", 4, 60'000).ok());
-    rlimit before{};
-    getrlimit(RLIMIT_FSIZE, &before);
-    const rlimit small{20'000, before.rlim_max};
-    signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &small);
-    EXPECT_EQ(file.flush().error_number(), EFBIG);
-    EXPECT_TRUE(file.take_error().ok());
-    EXPECT_EQ(cache_.flush().error_number(), EFBIG);
-    EXPECT_EQ(file.take_error().error_number(), EFBIG);
-    EXPECT_TRUE(file.take_error().ok());
-    EXPECT_EQ(std::memcmp(read(file, 4, 60'000).data(), "kept", 4), 0);
-    setrlimit(RLIMIT_FSIZE, &before);
+    {
+        const FileSizeLimit limit(20'000);
+        EXPECT_EQ(file.flush().error_number(), EFBIG);
+        EXPECT_TRUE(file.take_error().ok());
+        EXPECT_EQ(cache_.flush().error_number(), EFBIG);
+        EXPECT_EQ(file.take_error().error_number(), EFBIG);
+        EXPECT_TRUE(file.take_error().ok());
+        EXPECT_EQ(std::memcmp(read(file, 4, 60'000).data(), "kept", 4), 0);
+    }
     EXPECT_TRUE(file.sync().ok());
     EXPECT_EQ(bytes_of(path).size(), 60'004u);
     EXPECT_EQ(std::memcmp(&bytes_of(path)[60'000], "kept", 4), 0);
@@ -303,79 +298,50 @@ TEST_F(FileCacheTest, RandomCallsEqualFlatBytes) {
         base::Prng prng(seed);
         make({.dirty_age = std::chrono::milliseconds(seed % 2 == 0 ? 1 : 100'000)});
         const std::string path = write_file("a", prng.below(kSizeMax));
-        CachedFile file = open(path);
-        std::vector<std::byte> flat = bytes_of(path);
+        FlatFile file{open(path), bytes_of(path)};
         for (int step = 0; step < 300; ++step) {
+            SCOPED_TRACE("seed " + std::to_string(seed) + " step " + std::to_string(step));
             const uint64_t offset = prng.below(kSizeMax);
             const uint64_t size = prng.below(prng.below(8) == 0 ? kCacheSize / 2 : 3 * kChunk) + 1;
             switch (prng.below(8)) {
                 case 0:
-                    flat.resize(offset);
-                    ASSERT_TRUE(file.truncate(offset).ok());
+                    file.truncate(offset);
                     break;
                 case 1:
-                    ASSERT_TRUE(file.sync(prng.below(2) == 0).ok());
-                    ASSERT_EQ(bytes_of(path), flat);
+                    ASSERT_TRUE(file.file.sync(prng.below(2) == 0).ok());
+                    ASSERT_EQ(bytes_of(path), file.flat);
                     break;
                 case 2:
-                    file = CachedFile();
-                    file = open(path);
+                    file.file = CachedFile();
+                    file.file = open(path);
                     break;
                 case 3:
                 case 4:
-                case 5: {
-                    std::vector<std::byte> bytes(size);
-                    testing::fill_randomly(bytes.data(), size, prng.next());
-                    flat.resize(std::max(flat.size(), offset + size));
-                    std::memcpy(&flat[offset], bytes.data(), size);
-                    ASSERT_EQ(file.write(bytes.data(), size, offset).value(), size);
+                case 5:
+                    file.write(size, offset, prng.next());
                     break;
-                }
-                default: {
-                    const auto got = read(file, size, offset);
-                    const uint64_t end = std::min(flat.size(), offset + size);
-                    const std::vector<std::byte> expected(
-                        flat.begin() + static_cast<ptrdiff_t>(std::min(offset, end)),
-                        flat.begin() + static_cast<ptrdiff_t>(end));
-                    ASSERT_EQ(got, expected) << "seed " << seed << " step " << step;
-                }
+                default:
+                    file.expect_read(size, offset);
             }
-            ASSERT_EQ(file.size(), flat.size()) << "seed " << seed << " step " << step;
+            ASSERT_EQ(file.file.size(), file.flat.size());
+            if (HasFatalFailure()) return;
         }
     }
 }
 
 // Each thread has pieces of its own in every chunk; all read, write and sync at once.
 TEST_F(FileCacheTest, ThreadsThatShareChunksKeepTheirBytes) {
-    constexpr unsigned kThreads = 4;
-    constexpr uint64_t kPiece = 512, kPieces = 4 * kCacheSize / kPiece / 3;
+    constexpr uint64_t kPieces = 4 * kCacheSize / kPiece / 3;
     const std::string path = write_file("a", kPieces * kPiece);
-    std::vector<std::byte> expected = bytes_of(path);
-    std::vector<std::thread> threads;
-    for (unsigned thread = 0; thread < kThreads; ++thread) {
-        threads.emplace_back([&, thread] {
-            base::Prng prng(thread);
-            CachedFile file = open(path);
-            for (uint64_t step = 0; step < testing::effort(3000, 500, 100'000); ++step) {
-                const uint64_t piece = prng.below(kPieces / kThreads) * kThreads + thread;
-                std::byte bytes[kPiece];
-                std::byte* const own = &expected[piece * kPiece];
-                if (prng.below(2) == 0) {
-                    EXPECT_EQ(file.read(bytes, kPiece, piece * kPiece).value(), kPiece);
-                    EXPECT_EQ(std::memcmp(bytes, own, kPiece), 0) << "piece " << piece;
-                } else {
-                    testing::fill_randomly(own, kPiece, prng.next());
-                    EXPECT_EQ(file.write(own, kPiece, piece * kPiece).value(), kPiece);
-                }
-                if (prng.below(200) == 0) {
-                    EXPECT_TRUE(file.flush().ok());
-                }
-                // An open looks at the file while others write it back.
-                if (prng.below(100) == 0) file = open(path);
-            }
-        });
-    }
-    for (std::thread& thread : threads) thread.join();
+    const auto then = [&](base::Prng& prng, CachedFile& file) {
+        if (prng.below(200) == 0) {
+            EXPECT_TRUE(file.flush().ok());
+        }
+        // An open looks at the file while others write it back.
+        if (prng.below(100) == 0) file = open(path);
+    };
+    const Bytes expected = use_pieces_at_once(path, kPieces, testing::effort(3000, 500, 100'000), 2,
+                                              then);
     EXPECT_TRUE(open(path).sync().ok());
     EXPECT_EQ(bytes_of(path), expected);
 }

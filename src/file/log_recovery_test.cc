@@ -53,13 +53,10 @@ TEST_F(LogRecoveryTest, ALogThatCanBePutNowhereStays) {
     auto log = open_log();
     append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 100'000, 100'050, some_bytes(50, 1));
     const uint64_t size = log->size();
-    rlimit before{};
-    getrlimit(RLIMIT_FSIZE, &before);
-    const rlimit small{60'000, before.rlim_max};
-    signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &small);
-    EXPECT_EQ(file::recover_log(*log, tier_, folder_).status().error_number(), EFBIG);
-    setrlimit(RLIMIT_FSIZE, &before);
+    {
+        const FileSizeLimit limit(60'000);
+        EXPECT_EQ(file::recover_log(*log, tier_, folder_).status().error_number(), EFBIG);
+    }
     EXPECT_EQ(log->size(), size);
     EXPECT_TRUE(kept().empty());
     log = nullptr;

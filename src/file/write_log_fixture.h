@@ -3,10 +3,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -18,27 +16,8 @@
 
 namespace penstock {
 
-// Makes files no longer than this until it ends. It stands for disks that are full.
-class FileSizeLimit {
-public:
-    explicit FileSizeLimit(rlim_t size) {
-        getrlimit(RLIMIT_FSIZE, &before_);
-        const rlimit small{size, before_.rlim_max};
-        signal(SIGXFSZ, SIG_IGN);
-        setrlimit(RLIMIT_FSIZE, &small);
-    }
-    ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
-    FileSizeLimit(const FileSizeLimit&) = delete;
-    FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
-private:
-    rlimit before_{};
-};
-
 class WriteLogTest : public FileCacheTest {
 protected:
-    using Bytes = std::vector<std::byte>;
-
     void SetUp() override {
         FileCacheTest::SetUp();
         ASSERT_NE(mkdtemp(tier_), nullptr);
@@ -62,11 +41,6 @@ protected:
         EXPECT_TRUE(file::describe_birth(descriptor, &file));
         ::close(descriptor);
         return file;
-    }
-    static Bytes some_bytes(uint64_t size, uint64_t seed) {
-        Bytes bytes(size);
-        testing::fill_randomly(bytes.data(), size, seed);
-        return bytes;
     }
     static void append(file::WriteLog& log, const file::LoggedFile& file, const char* path,
                        file::LogRecord::Kind kind, uint64_t offset, uint64_t size,
