@@ -508,6 +508,39 @@ TEST_F(CacheGpusTest, WritesByGrantsAreInTheFilesInTheEnd) {
     });
 }
 
+// A mount writes a chunk that is still shown as it was: no program may write that copy meanwhile.
+TEST_F(CacheGpusTest, AChunkIsNotGrantedWhileItIsWritten) {
+    in_process(1, [&] {
+        make_on_gpus(1, {.dirty_age = std::chrono::hours(1), .shared = true});
+        const std::string path = write_file("a", kChunk);
+        auto expected = bytes_of(path);
+        const CachedFile file = open(path);
+        ASSERT_TRUE(file.publish(CachedFile::Readable::kUnchanged));
+        ASSERT_TRUE(file.fetch(0, kChunk).ok());
+        const auto bytes = random_bytes(kChunk, 1);
+        std::ranges::copy(bytes, expected.begin());
+        const int64_t before = fake_->call_count.load();
+        fake_->hold.store(true);
+        std::thread mount(
+            [&] { EXPECT_EQ(file.write(&bytes[8], kChunk - 16, 8).value(), kChunk - 16); });
+        while (fake_->call_count.load() == before) std::this_thread::yield();
+        std::atomic<bool> done{false};
+        std::thread program([&] {
+            Writer writer(cache_.shared());
+            for (const uint64_t at : {uint64_t{0}, kChunk - 8})
+                while (!writer.write(file.use().slot, &bytes[at], 8, at))
+                    ASSERT_TRUE(file.grant(at, 8).ok());
+            done.store(true);
+        });
+        for (int i = 0; i < 100 && !done.load(); ++i) std::this_thread::sleep_for(milliseconds(1));
+        fake_->hold.store(false);
+        mount.join();
+        program.join();
+        ASSERT_TRUE(file.sync().ok());
+        EXPECT_TRUE(bytes_of(path) == expected);
+    });
+}
+
 // A mount writes chunks that a program has granted: what the program wrote before is older.
 TEST_F(CacheGpusTest, AWriteBetweenWritesByGrantsIsKept) {
     in_process(1, [&] {

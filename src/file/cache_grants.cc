@@ -50,6 +50,11 @@ Result<uint64_t> CacheOfFiles::grant(Inode& inode, uint64_t size, uint64_t offse
             continue;
         }
         const Grant made{id, seen.value()};
+        if (is_being_written(inode.id, number)) {
+            unpin_grant(made);
+            changed_.wait(lock);
+            continue;
+        }
         if ((shared_->grant_of(made.seen).load() & grant::kGranted) != 0) {
             unpin_grant(made);  // it has the pins of the grant
         } else {
@@ -216,6 +221,23 @@ void CacheOfFiles::forget_writer(uint32_t writer) {
 }
 
 // ---- Copies in the host window
+
+// What programs wrote to copies goes into the chunks first, so that a write is the newer one.
+void CacheOfFiles::begin_writing(const Writing& chunks) {
+    withdraw_all(*by_id_[chunks.file], chunks.first, chunks.last);
+    writings_.push_back(chunks);
+}
+
+void CacheOfFiles::end_writing(const Writing& chunks) {
+    writings_.erase(std::ranges::find(writings_, chunks));
+    changed_.notify_all();
+}
+
+bool CacheOfFiles::is_being_written(chunk_cache::FileId file, uint64_t number) const {
+    return std::ranges::any_of(writings_, [&](const Writing& chunks) {
+        return chunks.file == file && chunks.first <= number && number <= chunks.last;
+    });
+}
 
 void CacheOfFiles::leave_unsettled(const Grant& of, chunk_cache::Range range) {
     if (window_ == nullptr) return;

@@ -337,20 +337,27 @@ Result<uint64_t> CacheOfFiles::write(Inode& inode, const FileBelow& below, const
         while (too_much_dirty())
             if (Status status = make_room(lock); !status.ok())
                 return done > 0 ? Result<uint64_t>(done) : status;
-        // What programs wrote to copies goes into the chunks first, so this write is the newer one.
-        if (window_ != nullptr)
-            withdraw_all(inode, (offset + done) / chunk_size(), (offset + size - 1) / chunk_size());
-        const auto many = write_chunks(lock, inode, from + done, size - done, offset + done);
-        if (!many.ok()) return done > 0 ? Result<uint64_t>(done) : many.status();
-        done += many.value();
-        if (many.value() > 0) continue;
-        const uint64_t part = std::min(size - done, chunk_size() - (offset + done) % chunk_size());
-        const auto written = write_part(lock, inode, below, from + done, part, offset + done);
-        if (!written.ok()) return done > 0 ? Result<uint64_t>(done) : written.status();
-        if (written.value()) done += part;
+        const Writing chunks{inode.id, (offset + done) / chunk_size(),
+                             (offset + size - 1) / chunk_size()};
+        if (window_ != nullptr) begin_writing(chunks);
+        const auto some = write_some(lock, inode, below, from + done, size - done, offset + done);
+        if (window_ != nullptr) end_writing(chunks);
+        if (!some.ok()) return done > 0 ? Result<uint64_t>(done) : some.status();
+        done += some.value();
     }
     if (much_dirty()) wake_.notify_one();
     return done;
+}
+
+// Writes whole chunks, or a part of one. Returns how many bytes: 0 if the caller tries again.
+Result<uint64_t> CacheOfFiles::write_some(Lock& lock, Inode& inode, const FileBelow& below,
+                                          const std::byte* from, uint64_t size, uint64_t offset) {
+    auto many = write_chunks(lock, inode, from, size, offset);
+    if (!many.ok() || many.value() > 0) return many;
+    const uint64_t part = std::min(size, chunk_size() - offset % chunk_size());
+    const auto written = write_part(lock, inode, below, from, part, offset);
+    if (!written.ok()) return written.status();
+    return written.value() ? part : 0;
 }
 
 Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {

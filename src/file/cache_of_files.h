@@ -125,6 +125,13 @@ private:
         chunk_cache::Range range;
         bool moving = false;
     };
+    // Chunks of a file that a call of this process writes. Where programs write copies of chunks,
+    // these are not granted meanwhile: a copy would lack some of the bytes.
+    struct Writing {
+        chunk_cache::FileId file = chunk_cache::kNone;
+        uint64_t first = 0, last = 0;
+        bool operator==(const Writing&) const = default;
+    };
     // Chunks of one call to storage: 1 MiB at 64 KiB each.
     static constexpr size_t kRunMax = 16;
     static constexpr uint32_t kSlabChunks = 1024;
@@ -156,6 +163,9 @@ private:
     Result<ChunkId> grantable(Lock& lock, Inode& inode, uint64_t number);
     Result<ChunkId> shown(Lock& lock, Inode& inode, ChunkId id, uint64_t last);
     void unpin_grant(const Grant& grant);
+    void begin_writing(const Writing& chunks);
+    void end_writing(const Writing& chunks);
+    [[nodiscard]] bool is_being_written(chunk_cache::FileId file, uint64_t number) const;
     void collect_one(const Grant& grant);
     void collect(chunk_cache::FileId file);
     void withdraw(const Grant& grant);
@@ -178,6 +188,8 @@ private:
     Status make_room(Lock& lock);
     Result<bool> write_through(Lock& lock, Inode& inode, const FileBelow& below,
                                const std::byte* from, uint64_t size, uint64_t offset);
+    Result<uint64_t> write_some(Lock& lock, Inode& inode, const FileBelow& below,
+                                const std::byte* from, uint64_t size, uint64_t offset);
     Result<bool> write_part(Lock& lock, Inode& inode, const FileBelow& below, const std::byte* from,
                             uint64_t size, uint64_t offset);
     bool write_back(Lock& lock, Inode* of);
@@ -284,6 +296,7 @@ private:
     std::vector<Grant> grants_;            // that other processes may write, the oldest first
     std::vector<Grant> stuck_;             // no longer granted, and still being written
     std::unordered_map<ChunkId, Unsettled> unsettled_;
+    std::vector<Writing> writings_;
     std::map<std::pair<uint64_t, uint64_t>, std::unique_ptr<Inode>> inodes_;  // device, inode
     std::vector<Inode*> by_id_;
     std::vector<bool> lost_;  // of each device: its memory cannot be used any more
