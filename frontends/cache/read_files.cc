@@ -54,15 +54,6 @@ std::string path_of(int descriptor) {
     return size < 0 ? std::string() : std::string(path, static_cast<size_t>(size));
 }
 
-// Returns whether the last name of a file is gone, as far as the kernel knows: it does not ask
-// storage, which takes long if it is far away.
-bool has_no_name(int descriptor) {
-    struct statx status {};
-    constexpr int kFlags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
-    return descriptor >= 0 && statx(descriptor, "", kFlags, STATX_NLINK, &status) == 0 &&
-           (status.stx_mask & STATX_NLINK) != 0 && status.stx_nlink == 0;
-}
-
 }  // namespace
 
 ReadFiles::ReadFiles(FileCache cache)
@@ -260,7 +251,7 @@ void ReadFiles::close_unlinked() {
     for (size_t i = std::min(kLooksMax, entries_.size()); i > 0; --i) {
         if (at == entries_.end()) at = entries_.begin();
         looked_at_ = at->first;
-        if (has_no_name(at->second->descriptor)) {
+        if (nameless(at->second->descriptor) != Nameless::kNo) {
             closed.push_back(at->second);
             at->second->file.publish(CachedFile::Readable::kNo);
             uses_.erase(at->second->use);

@@ -256,16 +256,26 @@ bool internal::pass_cached(int fd, bool for_good) {
     return passed;
 }
 
-bool internal::pass_cached_path(const char* path, int folder) {
+namespace {
+
+bool pass_path(const char* path, int folder, int flags) {
     bool passed = true;
     struct stat status;
     CachedFile known;
     const int error = errno;
-    if (path != nullptr && syscall(SYS_newfstatat, folder, path, &status, 0) == 0 &&
+    if (path != nullptr && syscall(SYS_newfstatat, folder, path, &status, flags) == 0 &&
         S_ISREG(status.st_mode) && find_known(status.st_dev, status.st_ino, &known))
         passed = pass(known, false);
     errno = error;
     return passed;
+}
+
+}  // namespace
+
+bool internal::pass_cached_path(const char* path, int folder) { return pass_path(path, folder, 0); }
+
+void internal::close_cached_path(const char* path, int folder) {
+    if (!is_child_of_vfork()) (void)pass_path(path, folder, AT_SYMLINK_NOFOLLOW);
 }
 
 void internal::correct_size(dev_t device, ino_t inode, off_t* size) {

@@ -18,6 +18,7 @@ int sync_cached(int fd, bool data_only);
 void flush_cached(int fd);
 bool pass_cached(int fd, bool for_good);
 bool pass_cached_path(const char* path, int folder);
+void close_cached_path(const char* path, int folder);
 void correct_size(dev_t device, ino_t inode, off_t* size);
 void flush_all();
 int close_error(int fd);
@@ -46,6 +47,12 @@ inline bool pass_cached(int fd, bool for_good = false) {
 }
 inline bool pass_cached_path(const char* path, int folder = -100) {  // AT_FDCWD
     return !internal::writing_back || internal::pass_cached_path(path, folder);
+}
+// Has the service close the file of a path, if it knows it, after a write-back. A link is not
+// followed.
+inline void close_cached_path(const char* path, int folder) {
+    if (internal::caching.load(std::memory_order_relaxed)) [[unlikely]]
+        internal::close_cached_path(path, folder);
 }
 // Writes back all files, if this program has written any: another program may read them.
 inline void flush_before_program() {

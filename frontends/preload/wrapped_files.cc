@@ -1,5 +1,6 @@
 // Wrappers of the calls that change, sync, describe and map files.
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/fs.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
@@ -32,6 +33,24 @@ CHANGES(fallocate64, (int fd, int mode, off_t offset, off_t size), (fd, mode, of
 CHANGES(posix_fallocate, (int fd, off_t offset, off_t size), (fd, offset, size), pass_cached(fd))
 CHANGES(posix_fallocate64, (int fd, off_t offset, off_t size), (fd, offset, size), pass_cached(fd))
 CHANGES(syncfs, (int fd), (fd), (flush_before_program(), true))
+
+// A name goes. The service closes the file first: an NFS client keeps open files under other names,
+// which are in the way when the folder is removed.
+#define REMOVES(name, parameters, arguments, folder, gone) \
+    WRAP(int, name, parameters) {                          \
+        const Next* libc = next();                         \
+        if (libc == nullptr) return refuse();              \
+        close_cached_path(gone, folder);                   \
+        return libc->name arguments;                       \
+    }
+REMOVES(unlink, (const char* path), (path), AT_FDCWD, path)
+REMOVES(unlinkat, (int folder, const char* path, int flags), (folder, path, flags), folder, path)
+REMOVES(remove, (const char* path), (path), AT_FDCWD, path)
+REMOVES(rename, (const char* from, const char* to), (from, to), AT_FDCWD, to)
+REMOVES(renameat, (int folder, const char* from, int to_folder, const char* to),
+        (folder, from, to_folder, to), to_folder, to)
+REMOVES(renameat2, (int folder, const char* from, int to_folder, const char* to, unsigned flags),
+        (folder, from, to_folder, to, flags), to_folder, to)
 
 #define SYNC(name, data_only)                                  \
     WRAP(int, name, (int fd)) {                                \

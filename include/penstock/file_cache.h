@@ -159,6 +159,14 @@ private:
     std::shared_ptr<file::FileInCache> file_;
 };
 
+// How a file that is open is without a name for programs: not at all; its last name is gone; or the
+// name by which it was opened is, and an NFS client keeps the file under a name of its own, in the
+// same folder, until it is closed. It may have other names then.
+enum class Nameless { kNo, kYes, kKeptByNfs };
+// Says so as far as the kernel knows, without asking storage. The descriptor may be one of O_PATH.
+// Any thread.
+[[nodiscard]] Nameless nameless(int descriptor);
+
 class FileCache {
 public:
     FileCache() = default;  // stands for no cache: only assign to it

@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include "file/cache_of_files.h"
+#include "penstock/file_cache.h"
 #include "storage/system_calls.h"
 
 namespace penstock::file {
@@ -36,6 +37,17 @@ void set_mtime(int descriptor, int64_t mtime_ns) {
     const timespec times[] = {{0, UTIME_OMIT}, to_timespec(mtime_ns)};
     // The owner of the file may do so. For others it gets the time of the write-back.
     (void)storage::system::utimensat(descriptor, nullptr, times, 0);
+}
+
+// Returns whether no program can open a file by a name. It may ask an NFS server, which knows
+// whether the file has other names than the client's own.
+bool has_no_name(int descriptor) {
+    const Nameless nameless = penstock::nameless(descriptor);
+    if (nameless != Nameless::kKeptByNfs) return nameless == Nameless::kYes;
+    struct statx state {};
+    constexpr int kFlags = AT_EMPTY_PATH | AT_STATX_FORCE_SYNC;
+    return storage::system::statx(descriptor, "", kFlags, STATX_NLINK, &state) == 0 &&
+           (state.stx_mask & STATX_NLINK) != 0 && state.stx_nlink == 1;
 }
 
 }  // namespace
@@ -138,6 +150,8 @@ Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function
     if (kept != nullptr) release_log(*kept);
     if (error != 0) return {error, "file cache", "the file below cannot be changed so"};
     if (!described || storage::system::fstat(descriptor, &after) != 0) return {};
+    const bool gone = has_no_name(descriptor);
+    const bool is_in_the_way = nameless(descriptor) == Nameless::kKeptByNfs;
     Lock lock(mutex_);
     Inode* inode = known(after);
     if (inode == nullptr) return {};
@@ -150,11 +164,17 @@ Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function
         if (sets_mtime) inode->mtime_ns = inode->below.mtime_ns;
         tell_readers(*inode);
     }
-    if (after.st_nlink == 0 && inode->handles == 1) forget_bytes(*inode);
-    if (after.st_nlink == 0 && log_ != nullptr) {
+    if (gone && inode->handles == 1) forget_bytes(*inode);
+    if (gone && log_ != nullptr) {
         lock.unlock();
         unlink_in_log(*inode);
         lock.lock();
+    }
+    if (is_in_the_way && inode->handles == 1) {
+        // The folder cannot be removed until the file is closed. It may be open by its other name.
+        for (uint64_t left = chunks_.dirty_of(inode->id); left > 0; --left)
+            if (!write_back(lock, inode)) break;
+        while (inode->writing > 0) changed_.wait(lock);
     }
     if (--inode->handles == 0) close_idle_files(lock, *inode);
     return {};
@@ -163,13 +183,8 @@ Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function
 // Forgets the bytes of a file whose last name is gone, if its last handle is being closed.
 void CacheOfFiles::drop_unlinked(Lock& lock, Inode& inode) {
     const int writer = inode.writer.descriptor, reader = inode.reader.descriptor;
-    struct statx state {};
     lock.unlock();
-    // What the kernel knows will do: to ask storage at each close takes long if it is far away.
-    const bool unlinked = storage::system::statx(writer >= 0 ? writer : reader, "",
-                                                 AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_NLINK,
-                                                 &state) == 0 &&
-                          (state.stx_mask & STATX_NLINK) != 0 && state.stx_nlink == 0;
+    const bool unlinked = has_no_name(writer >= 0 ? writer : reader);
     lock.lock();
     if (unlinked && inode.handles == 1) forget_bytes(inode);
 }

@@ -102,14 +102,12 @@ void serve_link(fuse_req_t request, fuse_ino_t number, fuse_ino_t folder, const 
     reply_entry(request, folder, name, status.error_number());
 }
 
-// Removes a name with `flags` of unlinkat(2).
-void remove_name(fuse_req_t request, fuse_ino_t folder, const char* name, int flags) {
+// Removes a name with `flags` of unlinkat(2). Returns 0 or an errno. What it stood for is closed,
+// unless a program has it open.
+int remove_name(fuse_req_t request, fuse_ino_t folder, const char* name, int flags) {
     Served& all = served(request);
     const Below from = open_node(request, folder);
-    if (!from) {
-        fuse_reply_err(request, errno);
-        return;
-    }
+    if (!from) return errno;
     const Named gone(request, from, name);
     int error = gone.error();
     if (error == 0) {
@@ -120,26 +118,24 @@ void remove_name(fuse_req_t request, fuse_ino_t folder, const char* name, int fl
                     : all.cache.change(gone.descriptor(), false, remove).error_number();
     }
     if (error == 0) all.nodes.removed(gone.object(), all.nodes.of(folder), name);
-    fuse_reply_err(request, error);
+    return error;
 }
 
 void serve_unlink(fuse_req_t request, fuse_ino_t folder, const char* name) {
-    remove_name(request, folder, name, 0);
+    fuse_reply_err(request, remove_name(request, folder, name, 0));
 }
 
 void serve_rmdir(fuse_req_t request, fuse_ino_t folder, const char* name) {
-    remove_name(request, folder, name, AT_REMOVEDIR);
+    fuse_reply_err(request, remove_name(request, folder, name, AT_REMOVEDIR));
 }
 
-void serve_rename(fuse_req_t request, fuse_ino_t folder, const char* name, fuse_ino_t to_folder,
-                  const char* to_name, unsigned flags) {
+// The same for a name that is moved.
+int move_name(fuse_req_t request, fuse_ino_t folder, const char* name, fuse_ino_t to_folder,
+              const char* to_name, unsigned flags) {
     Served& all = served(request);
     const Below from = open_node(request, folder);
     const Below to = from ? open_node(request, to_folder) : Below();
-    if (!to) {
-        fuse_reply_err(request, errno);
-        return;
-    }
+    if (!to) return errno;
     const Named moved(request, from, name), replaced(request, to, to_name);
     int error = moved.error() != 0 ? moved.error() : replaced.error();
     if (error == 0) {
@@ -155,7 +151,12 @@ void serve_rename(fuse_req_t request, fuse_ino_t folder, const char* name, fuse_
     if (error == 0)
         all.nodes.renamed(moved.object(), all.nodes.of(folder), name, replaced.object(),
                           all.nodes.of(to_folder), to_name, (flags & RENAME_EXCHANGE) != 0);
-    fuse_reply_err(request, error);
+    return error;
+}
+
+void serve_rename(fuse_req_t request, fuse_ino_t folder, const char* name, fuse_ino_t to_folder,
+                  const char* to_name, unsigned flags) {
+    fuse_reply_err(request, move_name(request, folder, name, to_folder, to_name, flags));
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // Nodes follow the names that programs change through the mount.
 #include <cerrno>
+#include <utility>
 
 #include "nodes.h"
+#include "penstock/file_cache.h"
 
 namespace penstock::cache_service {
 
@@ -38,8 +40,15 @@ void Nodes::end_change(const NamedObject& object) {
 // Takes a name from the object that had it. A node that was known by another name keeps that.
 void Nodes::lost(const NamedObject& gone, const Node& folder, const char* name, Leftovers* left) {
     Node* const node = gone.below ? find(gone.identity, left) : nullptr;
-    if (node == nullptr || node->parent_ != &folder || node->name_ != name) return;
-    if (!opened(*node)) node->descriptor_ = gone.below;
+    if (node == nullptr) return;
+    // It may have been opened by this name, and be known by another now.
+    if (nameless(node->descriptor_.get()) == Nameless::kKeptByNfs) {
+        left->descriptors.push_back(std::exchange(node->descriptor_, {}));
+        file_as_closable(*node, left);
+    }
+    if (node->parent_ != &folder || node->name_ != name) return;
+    if (!opened(*node) && nameless(gone.below.get()) != Nameless::kKeptByNfs)
+        node->descriptor_ = gone.below;
     lose_name(*node, left);
 }
 

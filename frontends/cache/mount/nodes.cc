@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <iterator>
 
+#include "penstock/file_cache.h"
+
 namespace penstock::cache_service {
 
 Nodes::Nodes(int root, size_t open_max)
@@ -234,7 +236,8 @@ void Nodes::remove_handle(Node& node, Handle& handle) {
     std::shared_ptr<Handle> closed;
     const std::lock_guard lock(mutex_);
     // What has no name lives on in its handles. After the last one the kernel may still know it.
-    if (node.handles_.size() == 1 && node.parent_ == nullptr && !node.descriptor_) {
+    if (node.handles_.size() == 1 && node.parent_ == nullptr && !node.descriptor_ &&
+        nameless(handle.descriptor) != Nameless::kKeptByNfs) {
         const std::string path = "/proc/self/fd/" + std::to_string(handle.descriptor);
         node.descriptor_ = Below::take(::open(path.c_str(), O_PATH | O_CLOEXEC));
     }

@@ -3,7 +3,8 @@
 // A node remembers under which name in which folder it was found last. Only those that were used
 // last keep a descriptor; another is opened again by its name when a request needs it, and must be
 // the same object then (ESTALE: the kernel looks the path up again). So there may be any number of
-// nodes. What has lost its name keeps its descriptor. Any thread.
+// nodes. What has lost its name keeps its descriptor, except where that would keep its folder from
+// being removed (NFS); there it lives on in the handles that programs have. Any thread.
 //
 // A node lives while the kernel has looked it up, while nodes in it live, and while requests say
 // so.
