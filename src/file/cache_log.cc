@@ -245,12 +245,12 @@ Status CacheOfFiles::sync_to_storage(Inode& inode, bool data_only) {
         const std::lock_guard lock(mutex_);
         broken = log_broken_;
         // Of a log that is broken and cannot be ended any record may come back.
-        live = (inode.log.in[0] || inode.log.in[1] || broken) && !log_ended_;
+        live = (inode.log.is_logged() || broken) && !log_ended_;
     }
     if (live && (broken || !forget_in_log(inode, sequence).ok())) return end_log();
     const std::lock_guard lock(mutex_);
     inode.log.in_storage = !inode.log.nameless;
-    if (inode.log.last <= sequence && inode.log.appending == 0) inode.log.in = {};
+    if (inode.log.last <= sequence && inode.log.appending == 0) inode.log.forget();
     return {};
 }
 
@@ -267,7 +267,7 @@ Status CacheOfFiles::truncate_in_log(Inode& inode, uint64_t size) {
         std::string path;
         {
             const std::lock_guard lock(mutex_);
-            live = inode.log.in[0] || inode.log.in[1];
+            live = inode.log.is_logged();
             if (!logs(inode)) {
                 ++inode.log.unlogged;
                 return live && !log_ended_ ? Status{EIO, "tier", "its log cannot be used"}
@@ -302,7 +302,7 @@ Inode* CacheOfFiles::hold_log(const struct stat& below) {
         ++inode->handles;  // it stays open meanwhile
         ++inode->log.held;
         while (inode->log.appending > 0) changed_.wait(lock);
-        if (!inode->log.in[0] && !inode->log.in[1]) return inode;
+        if (!inode->log.is_logged()) return inode;
     }
     // If that fails, the log keeps what it has.
     (void)sync_to_storage(*inode, false);
@@ -324,19 +324,19 @@ void CacheOfFiles::unlink_in_log(Inode& inode) {
         inode.log.nameless = true;
         inode.log.in_storage = false;
         while (inode.log.appending > 0) changed_.wait(lock);
-        live = (inode.log.in[0] || inode.log.in[1]) && !log_ended_;
+        live = inode.log.is_logged() && !log_ended_;
         sequence = inode.log.last;
     }
     if (live && !forget_in_log(inode, sequence).ok()) return;
     const std::lock_guard lock(mutex_);
-    inode.log.in = {};
+    inode.log.forget();
 }
 
 // ---- Bringing it to storage
 
 // Brings what a half of the log has of a file to storage.
 Status CacheOfFiles::store_logged(Lock& lock, Inode& inode, size_t half) {
-    if (!inode.log.in[half]) return {};
+    if (!inode.log.in[half] || inode.log.brought[half]) return {};
     if (inode.log.lost) return kLost;
     ++inode.handles;  // it stays open meanwhile
     const uint64_t errors = counts_.write_errors;
@@ -356,7 +356,7 @@ Status CacheOfFiles::store_logged(Lock& lock, Inode& inode, size_t half) {
         status = file.closed() ? Status{} : file.fsync(false);
         lock.lock();
         if (status.ok()) {
-            inode.log.in[half] = false;
+            inode.log.brought[half] = true;
             inode.log.stored = std::max(inode.log.stored, unlogged);
         } else {
             inode.log.lost = true;
@@ -381,6 +381,16 @@ Status CacheOfFiles::store_all_logged(Lock& lock, size_t half) {
     return status;
 }
 
+// Notes that a half has been emptied. Until then a sync in storage has the log forget the file: a
+// crash would bring older bytes back.
+void CacheOfFiles::forget_half(size_t half) {
+    for (const auto& [key, inode] : inodes_) {
+        if (inode == nullptr || !inode->log.in[half]) continue;
+        inode->log.in[half] = inode->log.brought[half] = false;
+        if (inode->handles == 0) unused_.push_back(inode->id);
+    }
+}
+
 // Brings one half of the log to storage and empties it. Requires drain_mutex_.
 Status CacheOfFiles::drain_half() {
     Lock lock(mutex_);
@@ -399,7 +409,9 @@ Status CacheOfFiles::drain_half() {
     lock.unlock();
     if (status.ok()) status = log_->reset(draining_half_);
     lock.lock();
-    if (status.ok()) draining_half_ = -1;
+    if (!status.ok()) return status;
+    draining_half_ = -1;
+    forget_half(half);
     return status;
 }
 
@@ -425,14 +437,15 @@ Status CacheOfFiles::give_up_log() {
     log_broken_ = true;  // no file begins to use it
     for (const size_t half : {0u, 1u})
         if (Status status = store_all_logged(lock, half); !status.ok()) return status;
-    log_ended_ = true;
-    draining_half_ = -1;
     lock.unlock();
     // If power is lost now, the names may be back: then without records.
     bool gone = true;
     for (const int half : {0, 1}) gone = log_->reset(half).ok() && gone;
     gone = log_->remove() || gone;
     lock.lock();
+    log_ended_ = true;
+    draining_half_ = -1;
+    for (const size_t half : {0u, 1u}) forget_half(half);
     counts_.tier_log_error = why + "; writes go to storage";
     // Its records are older than what storage gets from now on.
     if (!gone)

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/prng.h"
+#include "file/log_recovery.h"
 #include "file/write_log_fixture.h"
 #include "testing/effort.h"
 
@@ -145,6 +146,40 @@ TEST_F(CacheLogTest, FullStorageKeepsTheLog) {
     EXPECT_TRUE(cache_.flush().ok());
     EXPECT_EQ(cache_.statistics().tier_log_size, 0u);
     EXPECT_EQ(std::memcmp(&bytes_of(path)[100'000], "kept", 4), 0);
+}
+
+// The half that is being brought to storage still has the file's records when storage syncs it.
+TEST_F(CacheLogTest, ACrashBeforeAHalfIsEmptiedBringsNothingOldBack) {
+    make_with_log({.dirty_age = std::chrono::milliseconds(50)});
+    const std::string a = write_file("a", 10'000), b = write_file("b", 10'000);
+    const CachedFile first = open_logged(a), other = open_logged(b);
+    {
+        const FileSizeLimit limit(60'000);  // storage does not take the other file
+        ASSERT_TRUE(first.write("old", 3, 0).ok());
+        ASSERT_TRUE(first.sync().ok());
+        ASSERT_TRUE(other.write("kept", 4, 100'000).ok());
+        ASSERT_TRUE(other.sync().ok());
+        for (int i = 0; i < 1000 && cache_.statistics().write_errors == 0; ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        // By now the thread of the log has tried too. If not, this test finds nothing.
+        std::this_thread::sleep_for(std::chrono::milliseconds(450));
+        EXPECT_EQ(std::memcmp(bytes_of(a).data(), "old", 3), 0);
+        ASSERT_GT(cache_.statistics().tier_log_size, 0u);
+        // What is not in the log at all.
+        const Status punched = first.allocate(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 100);
+        if (punched.error_number() == EOPNOTSUPP) GTEST_SKIP() << "no holes in this file system";
+        ASSERT_TRUE(punched.ok()) << punched.message();
+        ASSERT_TRUE(first.sync().ok());
+    }
+    const std::string copy = std::string(tier_) + "/copy";
+    std::filesystem::create_directory(copy);
+    for (const std::string& name : file::log_names(tier_, folder_))
+        std::filesystem::copy_file(name, copy + name.substr(name.rfind('/')));
+    const auto log = file::WriteLog::open(copy, folder_, 1 << 20);
+    ASSERT_TRUE(log.ok());
+    ASSERT_TRUE(file::recover_log(*log.value(), copy, folder_).ok());
+    EXPECT_EQ(bytes_of(a)[0], std::byte{0});
+    EXPECT_EQ(std::memcmp(&bytes_of(b)[100'000], "kept", 4), 0);
 }
 
 // RLIMIT_FSIZE stands for a disk of the tier that takes no more, and storage has room.

@@ -145,7 +145,7 @@ Inode* CacheOfFiles::open_again(uint64_t device, uint64_t inode, FileBelow* belo
 bool CacheOfFiles::forget_idle_file() {
     for (auto at = inodes_.begin(); at != inodes_.end(); ++at) {
         Inode* inode = at->second.get();
-        if (inode == nullptr || inode->handles > 0 || inode->log.in[0] || inode->log.in[1] ||
+        if (inode == nullptr || inode->handles > 0 || inode->log.is_logged() ||
             !chunks_.remove_file(inode->id).ok())
             continue;
         by_id_[inode->id] = nullptr;
@@ -178,7 +178,7 @@ void CacheOfFiles::close(Inode& inode) {
 // Closes the files below of an inode that has no handle and nothing dirty.
 void CacheOfFiles::close_idle_files(Lock& lock, Inode& inode) {
     if (inode.handles > 0 || chunks_.dirty_of(inode.id) > 0) return;
-    if (inode.log.in[0] || inode.log.in[1]) return;  // storage has yet to be synced
+    if (inode.log.is_logged()) return;  // storage has yet to be synced
     if (std::exchange(inode.idle, false)) --idle_count_;
     FileBelow reader = std::exchange(inode.reader, {}), writer = std::exchange(inode.writer, {});
     lock.unlock();
@@ -366,8 +366,7 @@ Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
         Lock lock(mutex_);
         Status status;
         if (durable && sync_to_log(lock, inode, data_only, &status)) return status;
-        const bool live = inode.log.in[0] || inode.log.in[1];
-        if (!durable && !live) {
+        if (!durable && !inode.log.is_logged()) {
             lock.unlock();
             return store(inode, false, data_only);
         }
@@ -396,7 +395,7 @@ Status CacheOfFiles::store(Inode& inode, bool durable, bool data_only, uint64_t*
     lock.lock();
     if (status.ok())
         inode.log.stored = std::max(inode.log.stored, unlogged);
-    else if (inode.log.in[0] || inode.log.in[1])
+    else if (inode.log.is_ahead())
         inode.log.lost = true;  // storage tells such an error once, and has lost the bytes
     return status;
 }

@@ -36,9 +36,11 @@ namespace penstock::file {
 // What the log of writes knows of a file.
 struct LogState {
     LoggedFile file;
-    std::array<bool, 2> in{};  // each half of the log: it has records that are not in storage yet
-    uint64_t last = 0;         // sequence of the last record
-    unsigned appending = 0;    // threads that append
+    std::array<bool, 2> in{};  // each half of the log: it has records, which a crash would bring
+                               // back
+    std::array<bool, 2> brought{};  // storage has all that these say
+    uint64_t last = 0;              // sequence of the last record
+    unsigned appending = 0;         // threads that append
     // Changes that the log does not have, and how many of them are durable in storage.
     uint64_t unlogged = 0, stored = 0;
     // What the file below had when it was last synced there, as far as that tells of changes.
@@ -50,6 +52,12 @@ struct LogState {
     bool in_storage = false;  // it has been synced there, so it outlives a loss of power
     bool nameless = false;    // it has no name, or no identity: the log takes nothing of it
     bool lost = false;        // a sync of storage has failed, and only the log has the bytes
+
+    [[nodiscard]] bool is_logged() const { return in[0] || in[1]; }
+    [[nodiscard]] bool is_ahead() const {  // of storage
+        return (in[0] && !brought[0]) || (in[1] && !brought[1]);
+    }
+    void forget() { in = brought = {}; }
 };
 
 // A file that the cache knows, open or not.
@@ -249,6 +257,7 @@ private:
     void unlink_in_log(Inode& inode);
     Status store_logged(Lock& lock, Inode& inode, size_t half);
     Status store_all_logged(Lock& lock, size_t half);
+    void forget_half(size_t half);
     Status drain_half();
     Status drain_log();
     Status end_log();
