@@ -74,11 +74,11 @@ Status read_key(int file, uint64_t* key) {
     if (header.magic != LogHeader::kMagic && ((header.magic ^ LogHeader::kMagic) & ~kVersion) == 0)
         return {EOPNOTSUPP, "tier",
                 "its log was written by another version of Penstock (start that one once with this "
-                "tier, or remove penstock-log-* there, and what they have)"};
+                "tier, or remove penstock-log-* there, which loses what they have)"};
     if (header.magic != LogHeader::kMagic || header.key == 0 ||
         header.checksum != checksum_of(header))
         return {EUCLEAN, "tier",
-                "its log is damaged (remove penstock-log-* there, and what they have)"};
+                "its log is damaged (remove penstock-log-* there, which loses what they have)"};
     *key = header.key;
     return {};
 }
