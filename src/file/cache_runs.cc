@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/torn_reads.h"
 #include "file/cache_of_files.h"
 #include "file/device_parts.h"
 #include "storage/system_calls.h"
@@ -144,7 +145,11 @@ Status CacheOfFiles::write_run(Inode& inode, std::span<const ChunkId> run, uint6
     }
     if (parts.empty()) return {};
     std::vector<uint64_t> moved;
-    Status status = move_all(inode.writer, parts, &moved);
+    Status status;
+    {
+        const base::TornReads torn;  // chunks that are written meanwhile are written back again
+        status = move_all(inode.writer, parts, &moved);
+    }
     // The disk begins now, so that a later fsync waits for less. It does not matter if it cannot.
     // The kernel gathers smaller runs.
     const uint64_t begin = chunks_.chunk(run.front()).number * chunk_size();
