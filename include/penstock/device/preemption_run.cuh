@@ -243,17 +243,21 @@ public:
     // Ends the block, unless it has left: then begin() follows. Each thread calls when it returns.
     PENSTOCK_DEVICE bool ends() {
         if (has_left()) return false;
-        // The last thread has what all of them wrote.
-        if (device::DeviceWords::fetch_add(ended(), 1, site::kFinish) + 1 < state_->threads)
-            return true;
+#ifdef __NVCC__
+        __threadfence();
+        const unsigned before = atomicAdd(&ended(), 1u);
+#else
+        const unsigned before = __atomic_fetch_add(&ended(), 1u, __ATOMIC_ACQ_REL);
+#endif
+        if (before + 1 < state_->threads) return true;  // the last one has what all of them wrote
         finish(*state_, saved_);
         if (!is_worker()) exit_place(*state_);
         return true;
     }
 
 private:
-    PENSTOCK_DEVICE static uint64_t& ended() {
-        __shared__ uint64_t count;
+    PENSTOCK_DEVICE static unsigned& ended() {
+        __shared__ unsigned count;
         return count;
     }
 };
