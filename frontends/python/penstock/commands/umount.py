@@ -1,7 +1,8 @@
 """End a mount of a file cache, when all that was written is in the files below.
 
-The mount goes at once, unless a program uses it. Then the command waits until everything is written
-back. It fails, and says why, if something could not be.
+If a program works in the mount, or has a file of it open, the command fails and the mount stays.
+Otherwise the mount goes at once, and the command waits until everything is written back. It fails,
+and says why, if something could not be.
 """
 
 from __future__ import annotations
