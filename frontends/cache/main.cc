@@ -52,20 +52,28 @@ std::vector<Device> open_devices(const Options& options, std::string* error) {
     return devices;
 }
 
-std::optional<FileCache> make_cache(const Options& options, std::string* error) {
+// Returns why the memory of this machine cannot hold the cache's part in host memory; empty: it
+// can. The kernel promises more than it has, and then ends the process while it takes its memory.
+std::string why_too_large(const Options& options, const std::vector<std::string>& names) {
     const uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
                             static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    const auto names = device_names(options);
     const auto of_host = static_cast<uint64_t>(std::ranges::count_if(
         names, [](const std::string& name) { return name.starts_with("cpu"); }));
-    if (of_host > 0 && options.cache_size > memory / of_host) {
-        *error = options.device + ": a cache of " + std::to_string(options.cache_size) +
-                 " bytes is more than the memory of this machine";
-        return std::nullopt;
-    }
-    *error = why_no_tier(options);
+    if (of_host == 0 || options.cache_size <= memory / of_host) return "";
+    return "--cache-size: " + size_text(options.cache_size) +
+           (of_host > 1 ? " of each of " + std::to_string(of_host) + " devices" : "") +
+           " are more than the memory of this machine (" + size_text(memory) + ")";
+}
+
+std::optional<FileCache> make_cache(const Options& options, std::string* error) {
+    *error = why_too_large(options, device_names(options));
+    if (error->empty()) *error = why_no_tier(options);
     if (!error->empty()) return std::nullopt;
     const std::vector<Device> devices = open_devices(options, error);
+    if (!error->empty()) return std::nullopt;
+    std::vector<std::string> opened;  // "auto" is not among them
+    for (const Device& device : devices) opened.push_back(device.name());
+    *error = why_too_large(options, opened);
     if (!error->empty()) return std::nullopt;
     auto cache = FileCache::create({.devices = devices,
                                     .size = options.cache_size,

@@ -2,8 +2,10 @@
 #include "options.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
@@ -54,6 +56,17 @@ bool read_option(std::string_view name, const char* value, Options* options) {
 }
 
 }  // namespace
+
+std::string size_text(uint64_t size) {
+    constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    if (size < 1024) return std::to_string(size) + " bytes";
+    const auto power = static_cast<unsigned>((std::bit_width(size) - 1) / 10);
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f %s",
+                  static_cast<double>(size) / static_cast<double>(uint64_t{1} << (10 * power)),
+                  kUnits[power - 1]);
+    return text;
+}
 
 std::vector<std::string> device_names(const Options& options) {
     std::vector<std::string> names;

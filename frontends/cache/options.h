@@ -22,6 +22,9 @@ struct Options {
     int ready = -1;                           // --ready-fd: gets "ready", or the line of an error
 };
 
+// Returns a number of bytes as text: 12 bytes, 1.5 MiB.
+std::string size_text(uint64_t size);
+
 // Returns the names in Options::device.
 std::vector<std::string> device_names(const Options& options);
 

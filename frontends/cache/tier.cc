@@ -18,6 +18,25 @@ bool is_in(const std::string& path, const std::string& folder) {
     return path == folder || path.starts_with(folder == "/" ? folder : folder + "/");
 }
 
+// Returns why a tier has no room where so much is free.
+std::string why_no_room(const Options& options, uint64_t free) {
+    const std::string begin = options.tier + ": ";
+    const uint64_t least = kChunksMin * options.chunk_size;
+    const uint64_t wanted = options.tier_size != 0 ? options.tier_size : least;
+    if (wanted < least)
+        return begin + "--tier-size: " + size_text(wanted) +
+               " are too few: a tier has at least 1024 chunks (" + size_text(least) + ")";
+    if (wanted > free)
+        return begin + size_text(free) + " are free there, and " +
+               (options.tier_size != 0 ? "--tier-size asks for " : "a tier needs at least ") +
+               size_text(wanted) + " (free " + size_text(wanted - free) +
+               ", or name a folder of another disk)";
+    if (options.tier_size == 0 && free / 2 < least)
+        return begin + size_text(free) + " are free there, of which a tier takes half, and that" +
+               " is less than 1024 chunks (try: --tier-size " + std::to_string(least >> 20) + "M)";
+    return "";
+}
+
 }  // namespace
 
 std::string real_path(const std::string& path) {
@@ -50,15 +69,7 @@ std::string why_no_tier(const Options& options) {
         if (is_in(real_path(served), tier))
             return begin + "the folder that is cached must not lie in the tier";
     }
-    if (options.tier_size == 0) return "";
-    if (options.tier_size < kChunksMin * options.chunk_size)
-        return begin + "a tier has at least 1024 chunks (" +
-               std::to_string(kChunksMin * options.chunk_size) + " bytes)";
-    const uint64_t free = uint64_t{space.f_bavail} * space.f_frsize;
-    if (options.tier_size > free)
-        return begin + "has " + std::to_string(free) + " bytes free, and the tier is to have " +
-               std::to_string(options.tier_size);
-    return "";
+    return why_no_room(options, uint64_t{space.f_bavail} * space.f_frsize);
 }
 
 }  // namespace penstock::cache_service

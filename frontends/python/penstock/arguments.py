@@ -83,6 +83,39 @@ def byte_size(text: str) -> int:
     return size
 
 
+_CACHE_SIZE_MAX = 1 << 50  # of what a cache's process takes as a size
+_CHUNK_SIZE = 64 << 10
+_CHUNKS_MIN = 1024  # of a cache, in each device
+
+
+def cache_size(text: str) -> int:
+    """Return the number of bytes that `text` gives for a part of a cache; 0 is none."""
+    size = byte_size(text)
+    if size == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is too small (omit it for the default)")
+    if size > _CACHE_SIZE_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than 1024T")
+    return size
+
+
+def chunk_size(text: str) -> int:
+    """Return the number of bytes that `text` gives if a cache may have chunks of so many."""
+    size = byte_size(text)
+    if size.bit_count() != 1 or not 4 << 10 <= size <= 1 << 20:
+        raise argparse.ArgumentTypeError(f"{text!r} is no power of two from 4K to 1M")
+    return size
+
+
+def check_cache_size(option: str, size: int, chunk: int = _CHUNK_SIZE) -> None:
+    """Raise UsageError, which names the option, for a cache that has too few chunks."""
+    if size < _CHUNKS_MIN * chunk:
+        raise UsageError(
+            option,
+            f"{size_text(size)} is too small: a cache has at least {_CHUNKS_MIN} chunks of"
+            f" {size_text(chunk)}, {size_text(_CHUNKS_MIN * chunk)} of each device",
+        )
+
+
 _SIZE_SUFFIXES = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
@@ -104,7 +137,7 @@ def add_tier(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tier-size",
-        type=byte_size,
+        type=cache_size,
         default=0,
         metavar="SIZE",
         help="space to take there, at least 1024 chunks (16G, or half of what is free)",

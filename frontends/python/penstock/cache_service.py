@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ PROGRAM = "penstock-cache"
 # An extended attribute of a mount's root: where its process and the process's report are.
 REPORT_ATTRIBUTE = "user.penstock.service"
 _READY_SECONDS = 120.0  # a cache of a terabyte takes its memory at start
+_DYING_SECONDS = 5.0  # between the end of its last word and its own
 _STILL_SECONDS = 60.0  # that a write-back may go without an end
 
 
@@ -104,12 +106,31 @@ def start(service: Service, *, detached: bool = True) -> subprocess.Popen[bytes]
         line = _read_line(told, _READY_SECONDS)
     if line == "ready":
         return process
-    process.kill()
-    code = process.wait()
     if line:
+        process.kill()
+        process.wait()
         subject, _, cause = line.partition(": ")
         raise CommandError(printable(subject), cause)
+    try:
+        code = process.wait(_DYING_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise CommandError(PROGRAM, f"did not serve in {_READY_SECONDS:.0f} seconds") from None
+    if code == -signal.SIGKILL:
+        cause = "was killed before it served: memory may be short (try a smaller cache)"
+        raise CommandError(PROGRAM, cause)
     raise CommandError(PROGRAM, f"ended with code {code} before it served")
+
+
+def devices_of(service: Service) -> str:
+    """Return the devices of a running process, with commas between, also where it chose them."""
+    if service.device not in {"", "auto"}:
+        return service.device
+    place = cache_places.find(service.path)
+    if place is None:
+        raise CommandError(printable(service.path), "its cache has ended at once")
+    return ",".join(str(one["name"]) for one in cache_places.statistics(place)["devices"])
 
 
 class Report:

@@ -142,13 +142,30 @@ def test_wrong_tiers_are_refused(cache: Cache) -> None:
     ):
         assert f"{folder}: " in refusal(cache, "--tier", str(folder))
         assert cause in refusal(cache, "--tier", str(folder))
-    assert "at least 1024 chunks (67108864 bytes)" in refusal(
-        cache, "--tier", tier, "--tier-size", "63M"
-    )
-    assert "bytes free, and the tier is to have" in refusal(
+    assert "at least 1024 chunks (64.0 MiB)" in refusal(cache, "--tier", tier, "--tier-size", "63M")
+    assert "are free there, and --tier-size asks for 1000.0 TiB (free " in refusal(
         cache, "--tier", tier, "--tier-size", "1000T"
     )
     assert cache.command("stats").stdout.startswith("no cache")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a tmpfs")
+def test_a_full_disk_for_the_tier_says_what_to_do(cache: Cache) -> None:
+    tier = str(cache.folder.parent / "tier")
+    for size, told in (
+        ("20m", "20.0 MiB are free there, and a tier needs at least 64.0 MiB (free 44.0 MiB, or"),
+        ("100m", "100.0 MiB are free there, of which a tier takes half"),
+    ):
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "x", tier], check=True)
+        try:
+            small = f"{cache.folder}=64M", "--tier", tier
+            wrong = cache.command("run", "--cache", *small, "true", check=False)
+            assert wrong.stderr.startswith(f"penstock: {tier}: {told}")
+            assert wrong.stderr.count("\n") == 1
+            if "(try: --tier-size 64M)" in wrong.stderr:
+                cache.command("run", "--cache", *small, "--tier-size", "64M", "true")
+        finally:
+            subprocess.run(["umount", tier], check=True)
 
 
 def test_a_tier_that_cannot_be_written_is_refused(cache: Cache) -> None:

@@ -410,9 +410,14 @@ def test_bad_input_is_one_line(cache: Cache) -> None:
     missing = cache.command("serve", "--cache", "/nowhere/at/all", "--detach", check=False)
     assert missing.stderr == "penstock: /nowhere/at/all: No such file or directory\n"
     small = cache.command("serve", "--cache", cache.folder, "--cache-size", "1M", check=False)
-    assert small.returncode == 1
+    assert small.returncode == 2
     assert small.stderr.count("\n") == 1
     assert "at least 1024 chunks" in small.stderr
+    for size in ("0", "1M", "1P"):
+        wrong = cache.command("run", "--cache", f"{cache.folder}={size}", "true", check=False)
+        assert wrong.returncode == 2
+        assert wrong.stderr.startswith("penstock: --cache: ")
+        assert wrong.stderr.count("\n") == 1
     huge = cache.command("serve", "--cache", cache.folder, "--cache-size", "900T", check=False)
     assert huge.returncode == 1
     assert huge.stderr.count("\n") == 1

@@ -5,6 +5,7 @@ import errno
 import fcntl
 import mmap
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -401,6 +402,12 @@ def test_a_read_only_path_is_read(below: Path, tmp_path: Path) -> None:
         run("umount", below)
 
 
+def test_a_device_that_was_chosen_is_named(below: Path) -> None:
+    made = penstock("mount", below, "--device", "auto", "--cache-size", "64M")
+    assert penstock("umount", below).returncode == 0
+    assert re.search(r"mounted, 64\.0 MiB of (cpu|cuda):\d+ cache its files", made.stdout)
+
+
 def test_what_cannot_be_mounted_says_why(below: Path) -> None:
     small = "--device", "cpu:1", "--cache-size", "64M"
     (below / "file").write_bytes(b"")
@@ -410,7 +417,6 @@ def test_what_cannot_be_mounted_says_why(below: Path) -> None:
         ((below / "file", *small), "Not a directory"),
         ((below, below / "missing", *small), "No such file"),
         ((below, below / "folder", *small), "lies inside"),
-        ((below, "--device", "cpu:1", "--cache-size", "1M"), "1024 chunks"),
         ((below, "--device", "cpu:1", "--cache-size", "900T"), "memory of this machine"),
         ((below, "--device", "cuda:77", "--cache-size", "64M"), "cuda:77"),
     ):
@@ -424,6 +430,16 @@ def test_what_cannot_be_mounted_says_why(below: Path) -> None:
             assert (busy.returncode, "in use" in busy.stderr) == (1, True)
     assert "no file cache" in penstock("umount", below).stderr
     assert penstock("mount").returncode == 2
+    for sizes, told in (
+        (("--cache-size", "0"), "argument --cache-size: '0' is too small"),
+        (("--cache-size", "1M"), "--cache-size: 1.0 MiB is too small: a cache has at least 1024"),
+        (("--cache-size", "2000T"), "argument --cache-size: '2000T' is more than"),
+        (("--chunk-size", "5000"), "argument --chunk-size: '5000' is no power of two"),
+        (("--dirty-limit", "0"), "argument --dirty-limit: '0' is too small"),
+    ):
+        made = penstock("mount", below, *sizes)
+        assert (made.returncode, made.stderr.count("\n")) == (2, 1), made.stderr
+        assert made.stderr.startswith(f"penstock: {told}")
 
 
 @pytest.mark.skipif(bool(slow_storage.why_not()), reason=slow_storage.why_not() or "it works")

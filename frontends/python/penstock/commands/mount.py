@@ -17,8 +17,11 @@ import signal
 from penstock.arguments import (
     add_tier,
     byte_size,
+    cache_size,
+    check_cache_size,
     chosen_device,
     chosen_tier,
+    chunk_size,
     device_names,
     devices_text,
 )
@@ -39,14 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--cache-size",
-        type=byte_size,
+        type=cache_size,
         default=1 << 30,
         metavar="SIZE",
         help="memory to take of each device, at least 1024 chunks (1G)",
     )
     parser.add_argument(
         "--chunk-size",
-        type=byte_size,
+        type=chunk_size,
         default=64 << 10,
         metavar="SIZE",
         help="unit of the cache, a power of two from 4K to 1M (64K)",
@@ -68,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--dirty-limit",
-        type=byte_size,
+        type=cache_size,
         default=0,
         metavar="SIZE",
         help="what may wait to be written to PATH (a quarter of the cache)",
@@ -80,10 +83,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Start the process behind the mount."""
-    from penstock.cache_service import Service, printable, start
+    from penstock.cache_service import Service, devices_of, printable, start
 
     path = os.path.abspath(arguments.path)
     mountpoint = os.path.abspath(arguments.mountpoint) if arguments.mountpoint else path
+    check_cache_size("--cache-size", arguments.cache_size, arguments.chunk_size)
     device = chosen_device(arguments.device) or "auto"
     service = Service(
         path=path,
@@ -96,6 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         dirty_size_max=arguments.dirty_limit,
     )
     process = start(service, detached=not arguments.foreground)
+    device = devices_of(service)
     if arguments.json:
         told = {"path": path, "mountpoint": mountpoint, "pid": process.pid, "device": device}
         print(json.dumps({**told, "cache_size": arguments.cache_size}, indent=2), flush=True)

@@ -105,15 +105,17 @@ def _write_programs(path: str, file: IO[bytes]) -> None:
 
 def _cache_path(text: str) -> tuple[str, int]:
     """Return the folder and the size that --cache names."""
-    from penstock.arguments import byte_size
+    from penstock.arguments import cache_size, check_cache_size
 
     path, equals, size = text.rpartition("=")
     if not equals or os.path.isdir(text):
         return os.path.realpath(text), 0
     try:
-        return os.path.realpath(path), byte_size(size)
+        count = cache_size(size)
     except argparse.ArgumentTypeError as error:
         raise UsageError("--cache", str(error)) from None
+    check_cache_size("--cache", count)
+    return os.path.realpath(path), count
 
 
 @contextlib.contextmanager
@@ -132,7 +134,11 @@ def _cache(text: str, tier: dict[str, Any]) -> Iterator[tuple[Place, str]]:
         yield place, path
         return
     device = chosen_device(None) or "auto"
-    process = start(Service(path=path, device=device, cache_size=size, **tier))
+    try:
+        process = start(Service(path=path, device=device, cache_size=size, **tier))
+    except CommandError as error:
+        subject = error.subject.replace("--cache-size", "--cache")  # which has the size here
+        raise CommandError(subject, error.cause) from None
     try:
         place = cache_places.find(path)
         if place is None:

@@ -18,8 +18,11 @@ import signal
 from penstock.arguments import (
     add_tier,
     byte_size,
+    cache_size,
+    check_cache_size,
     chosen_device,
     chosen_tier,
+    chunk_size,
     device_names,
     devices_text,
     size_text,
@@ -40,14 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--cache-size",
-        type=byte_size,
+        type=cache_size,
         default=1 << 30,
         metavar="SIZE",
         help="memory to take of each device, at least 1024 chunks (1G)",
     )
     parser.add_argument(
         "--chunk-size",
-        type=byte_size,
+        type=chunk_size,
         default=64 << 10,
         metavar="SIZE",
         help="unit of the cache, a power of two from 4K to 1M (64K)",
@@ -127,7 +130,7 @@ def _resize(path: str, arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Start the process that owns the memory."""
-    from penstock.cache_service import Service, printable, start
+    from penstock.cache_service import Service, devices_of, printable, start
 
     path = os.path.realpath(arguments.path)
     os.scandir(path).close()  # it exists, and may be read
@@ -135,6 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _stop(path)
     if arguments.give_back is not None or arguments.grow is not None:
         return _resize(path, arguments)
+    check_cache_size("--cache-size", arguments.cache_size, arguments.chunk_size)
     device = chosen_device(arguments.device) or "auto"
     service = Service(
         path=path,
@@ -145,6 +149,7 @@ def run(arguments: argparse.Namespace) -> int:
         **chosen_tier(arguments),
     )
     process = start(service, detached=arguments.detach)
+    device = devices_of(service)
     size = arguments.cache_size
     if arguments.json:
         told = {"path": path, "pid": process.pid, "device": device, "cache_size": size}
