@@ -19,8 +19,8 @@ Nodes::Nodes(int root, size_t open_max)
 Below Nodes::opened(Node& node) {
     if (node.is_closable_) closable_.splice(closable_.begin(), closable_, node.use_);
     if (node.descriptor_) return node.descriptor_;
-    if (node.handles_.empty()) return {};
-    const std::shared_ptr<Handle>& handle = node.handles_.front();
+    if (node.handles_ == nullptr) return {};
+    const std::shared_ptr<Handle>& handle = node.handles_->self_;
     return Below(std::shared_ptr<const int>(handle, &handle->descriptor));
 }
 
@@ -28,7 +28,7 @@ Below Nodes::opened(Node& node) {
 // descriptors that were not used for longest.
 void Nodes::file_as_closable(Node& node, Leftovers* left) {
     const bool is_closable = &node != &root_ && node.descriptor_ && node.changes_ == 0 &&
-                             (node.parent_ != nullptr || !node.handles_.empty());
+                             (node.parent_ != nullptr || node.handles_ != nullptr);
     if (is_closable && !node.is_closable_) {
         closable_.push_front(&node);
         node.use_ = closable_.begin();
@@ -52,7 +52,7 @@ void Nodes::set_descriptor(Node& node, const Below& below, Leftovers* left) {
 // Drops a node that nothing needs, and then those above it that were needed for it only.
 void Nodes::drop_unused(Node* node, Leftovers* left) {
     while (node != nullptr && node != &root_ && node->lookups_ == 0 && node->uses_ == 0 &&
-           node->handles_.empty()) {
+           node->handles_ == nullptr) {
         Node* const parent = node->parent_;
         if (node->is_closable_) closable_.erase(node->use_);
         const auto [first,
@@ -99,7 +99,7 @@ Node* Nodes::find(const Identity& identity, Leftovers* left) {
     for (auto place = first; place != last; ++place) {
         Node& node = *place->second;
         if (node.is_replaced_) continue;
-        const bool is_open = node.descriptor_ || !node.handles_.empty();
+        const bool is_open = node.descriptor_ || node.handles_ != nullptr;
         if (is_open ? node.identity.type == identity.type : node.identity.is(identity))
             return &node;
         node.is_replaced_ = true;
@@ -226,24 +226,28 @@ void Nodes::close_all() {
 void Nodes::add_handle(Node& node, const std::shared_ptr<Handle>& handle) {
     Leftovers left;
     const std::lock_guard lock(mutex_);
-    node.handles_.push_front(handle);
-    handle->place = node.handles_.begin();
-    file_as_closable(node, &left);
+    handle->self_ = handle;
+    handle->next_ = node.handles_;
+    if (handle->next_ != nullptr) handle->next_->previous_ = handle.get();
+    node.handles_ = handle.get();
+    if (node.parent_ == nullptr) file_as_closable(node, &left);
 }
 
 void Nodes::remove_handle(Node& node, Handle& handle) {
     Leftovers left;
     std::shared_ptr<Handle> closed;
     const std::lock_guard lock(mutex_);
-    // What has no name lives on in its handles. After the last one the kernel may still know it.
-    if (node.handles_.size() == 1 && node.parent_ == nullptr && !node.descriptor_ &&
-        nameless(handle.descriptor) != Nameless::kKeptByNfs) {
+    (handle.previous_ != nullptr ? handle.previous_->next_ : node.handles_) = handle.next_;
+    if (handle.next_ != nullptr) handle.next_->previous_ = handle.previous_;
+    closed = std::move(handle.self_);
+    if (node.handles_ != nullptr) return;
+    if (node.parent_ == nullptr) {
+        // What has no name lived on in its handles. The kernel may still know it after the last.
         const std::string path = "/proc/self/fd/" + std::to_string(handle.descriptor);
-        node.descriptor_ = Below::take(::open(path.c_str(), O_PATH | O_CLOEXEC));
+        if (!node.descriptor_ && nameless(handle.descriptor) != Nameless::kKeptByNfs)
+            node.descriptor_ = Below::take(::open(path.c_str(), O_PATH | O_CLOEXEC));
+        file_as_closable(node, &left);
     }
-    closed = std::move(*handle.place);
-    node.handles_.erase(handle.place);
-    file_as_closable(node, &left);
     drop_unused(&node, &left);
 }
 

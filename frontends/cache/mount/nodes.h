@@ -33,8 +33,13 @@ struct Handle {
     Handle& operator=(const Handle&) = delete;
     virtual ~Handle() = default;
 
-    int descriptor = -1;                                 // stays open while this lives
-    std::list<std::shared_ptr<Handle>>::iterator place;  // of its node; set by Nodes
+    int descriptor = -1;  // stays open while this lives
+
+private:
+    friend class Nodes;
+    // The table's share, and the neighbours in the list of the node's handles.
+    std::shared_ptr<Handle> self_;
+    Handle *previous_ = nullptr, *next_ = nullptr;
 };
 
 class Node {
@@ -61,7 +66,7 @@ private:
     bool is_closable_ = false;        // is in Nodes::closable_
     bool is_replaced_ = false;        // its number is another object's now
     std::list<Node*>::iterator use_;  // in Nodes::closable_
-    std::list<std::shared_ptr<Handle>> handles_;  // that programs have
+    Handle* handles_ = nullptr;       // the first of those that programs have
 };
 
 // What a name stands for while a request changes it. Its node keeps a descriptor meanwhile.
