@@ -311,7 +311,7 @@ for at in (0, 4096, id(libc.__class__) & 0 or 1):
     print(libc.pread(fd, ctypes.c_void_p(at), 50, 0), ctypes.get_errno())
 print(len(os.read(fd, 100)), os.lseek(fd, 0, 1))
 """
-    command = [*sandbox, sys.executable, "-c", script, cache.folder / "a"]
+    command = [*sandbox, sys.executable, "-c", script, str(cache.folder / "a")]
     assert cache.run(*command).stdout.splitlines() == ["-1 14", "-1 14", "-1 14", "100 200"]
 
 
