@@ -327,6 +327,27 @@ void cached_opened(int fd, bool by_stdio) {
     errno = error;
 }
 
+bool may_serve_stream(int fd) {
+    CachedFile* file = file_at(fd);
+    if (file == nullptr || is_child_of_vfork()) return false;
+    const uint64_t position = file->position.load();
+    if (position == kKernelsForGood || position == kStdios) return false;
+    const int error = errno;
+    const bool serves = is_served(fd, *file) && file->state.load() == kServed;
+    errno = error;
+    return serves;
+}
+
+void leave_to_stdio(int fd) {
+    CachedFile* file = file_at(fd);
+    if (file == nullptr) return;
+    internal::give_up_position(fd, false);
+    uint64_t expected = kKernels;
+    file->position.compare_exchange(expected, kStdios);
+}
+
+bool is_cached_folder(const char* start) { return strncmp(folder, start, strlen(start)) == 0; }
+
 void forget_cached(int fd) {
     if (!internal::caching.load(std::memory_order_relaxed)) return;
     CachedFile* file = file_at(fd);

@@ -38,6 +38,13 @@ inline ssize_t read_cached(int fd, void* to, size_t size, off_t offset) {
 }
 // A call has opened `fd`: nobody else has its description, but for stdio if it was fopen().
 void cached_opened(int fd, bool by_stdio = false);
+// Returns whether stdio's reads by a descriptor may be served: only this process has its
+// description, and the cache has its file.
+bool may_serve_stream(int fd);
+// libc reads by a descriptor of its own accord from now on.
+void leave_to_stdio(int fd);
+// Returns whether the folder that is served begins with `start`.
+bool is_cached_folder(const char* start);
 // A descriptor gets another meaning.
 void forget_cached(int fd);
 // Gives the position of a descriptor to the kernel, which moves it in a call that is made next. If

@@ -1,6 +1,5 @@
 // Wrappers of the calls that make, move, place and close descriptors.
 #include <errno.h>
-#include <stdio.h>
 
 #include "cached_files.h"
 #include "cached_writes.h"
@@ -24,15 +23,6 @@ int opened_alone(int fd) {
     forget(fd);
     cached_opened(fd);
     return fd;
-}
-
-FILE* opened(FILE* file) {
-    if (file == nullptr) return file;
-    const int fd = fileno_unlocked(file);
-    forget(fd);
-    cached_opened(fd, true);
-    pass_cached(fd, true);  // its own reads and writes are not wrapped
-    return file;
 }
 
 }  // namespace
@@ -79,25 +69,6 @@ OPEN_CHECKED(__openat64_2, (int folder, const char* path, int flags), (folder, p
     }
 CREAT(creat)
 CREAT(creat64)
-#define FOPEN(name)                                                  \
-    WRAP(FILE*, name, (const char* path, const char* mode)) {        \
-        const Next* libc = next();                                   \
-        if (libc == nullptr) return refuse(), nullptr;               \
-        if (mode != nullptr && *mode == 'w') pass_cached_path(path); \
-        return opened(libc->name(path, mode));                       \
-    }
-FOPEN(fopen)
-FOPEN(fopen64)
-#define FREOPEN(name)                                                     \
-    WRAP(FILE*, name, (const char* path, const char* mode, FILE* file)) { \
-        const Next* libc = next();                                        \
-        if (libc == nullptr) return refuse(), nullptr;                    \
-        release_device_file(fileno_unlocked(file));                       \
-        if (mode != nullptr && *mode == 'w') pass_cached_path(path);      \
-        return opened(libc->name(path, mode, file));                      \
-    }
-FREOPEN(freopen)
-FREOPEN(freopen64)
 WRAP(int, dup, (int fd)) {
     const Next* libc = next();
     if (libc == nullptr) return refuse();
@@ -118,14 +89,6 @@ WRAP(int, dup, (int fd)) {
 DUP(dup2, (int from, int to), (from, to))
 DUP(__dup2, (int from, int to), (from, to))
 DUP(dup3, (int from, int to, int flags), (from, to, flags))
-
-WRAP(FILE*, fdopen, (int fd, const char* mode)) {
-    const Next* libc = next();
-    if (libc == nullptr) return refuse(), nullptr;
-    pass_cached(fd, true);
-    give_position(fd, true);  // libc's own reads are not wrapped
-    return libc->fdopen(fd, mode);
-}
 
 WRAP(ssize_t, sendmsg, (int socket, const msghdr* message, int flags)) {
     const Next* libc = next();
@@ -194,16 +157,6 @@ FCNTL(fcntl64)
 
 CLOSE(close)
 CLOSE(__close)
-
-WRAP(int, fclose, (FILE * file)) {
-    const Next* libc = next();
-    if (libc == nullptr) return refuse();
-    const int fd = fileno_unlocked(file);
-    release_device_file(fd);
-    forget(fd);
-    const int result = libc->fclose(file);
-    return result;
-}
 
 WRAP(int, close_range, (unsigned first, unsigned last, int flags)) {
     const Next* libc = next();

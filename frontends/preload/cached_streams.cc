@@ -1,0 +1,298 @@
+#include "cached_streams.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <new>
+
+#include "cached_writes.h"
+#include "descriptors.h"
+#include "device_memory.h"
+#include "next.h"
+
+namespace penstock::preload {
+
+struct Stream {
+    FILE* file = nullptr;
+    std::atomic<FILE*> donor{nullptr};  // set: the stream is ordinary
+    int fd = -1;
+    bool has_sought = false;  // the last call was a seek
+    bool has_bytes = false;   // the program has read bytes: the stream has no wide characters
+    size_t block_size = 0;    // bytes of an ordinary stream's buffer
+};
+
+namespace {
+
+constexpr size_t kModeMax = 4;  // libc looks at more characters; modes have fewer
+
+// The functions of an ordinary stream. libc's FILE is followed by the address of such a table.
+// freopen(3) sets it so, too.
+std::atomic<const void*> ordinary_functions{nullptr};
+
+// libc locks a stream that has this flag in each call. Ordinary streams have it when the program
+// makes its first thread, or later; streams of fopencookie() always, since other functions than
+// those here may make threads.
+constexpr int kNeedsLock = 1 << 7;
+std::atomic<FILE*> witness{nullptr};  // an ordinary stream without a descriptor
+
+// libc sets the flags of each new stream, and has no such flag. It uses _old_offset only for
+// programs of the last century, on 32 bits.
+constexpr int kHasStream = 1 << 22;
+
+// libc's flags of a stream whose buffer is the program's, and of one that reads characters which
+// the program has pushed back.
+constexpr int kUserBuffer = 1, kPushedBack = 0x100;
+
+enum Layout : int { kNotChecked, kAsExpected, kOther };
+std::atomic<int> layout{kNotChecked};
+
+const void*& functions_of(FILE* file) { return *reinterpret_cast<const void**>(file + 1); }
+
+Stream* stream_of(const FILE* file) {
+    if (file == nullptr || (file->_flags2 & kHasStream) == 0) return nullptr;
+    auto* stream = reinterpret_cast<Stream*>(file->_old_offset);
+    return stream->file == file ? stream : nullptr;
+}
+
+// libc gives a stream of fopencookie() a buffer of BUFSIZ bytes. That of an ordinary stream is
+// often shorter, so this one reads ahead farther than the program may expect. Returns whether the
+// buffer was too long.
+bool shorten_buffer(const Stream& stream) {
+    FILE* file = stream.file;
+    char* base = file->_IO_buf_base;
+    if ((file->_flags & (kUserBuffer | kPushedBack)) != 0 || base == nullptr ||
+        file->_IO_buf_end != base + BUFSIZ || stream.block_size >= BUFSIZ ||
+        file->_IO_read_end > base + stream.block_size)
+        return false;
+    file->_IO_buf_end = base + stream.block_size;
+    return true;
+}
+
+ssize_t read_stream(void* cookie, char* to, size_t size) {
+    auto* stream = static_cast<Stream*>(cookie);
+    // What follows a seek may be libc's own wish to fill its buffer.
+    if (!stream->has_sought) stream->has_bytes = true;
+    stream->has_sought = false;
+    if (to == stream->file->_IO_buf_base && shorten_buffer(*stream)) size = stream->block_size;
+    const ssize_t cached = read_cached(stream->fd, to, size, -1);
+    if (cached != kNotCached) return cached;
+    flush_cached(stream->fd);
+    return next()->read(stream->fd, to, size);
+}
+
+off_t seek(int fd, off_t offset, int whence) {
+    const off_t position = seek_cached(fd, offset, whence);
+    return position == kNotCached ? next()->lseek(fd, offset, whence) : position;
+}
+
+int seek_stream(void* cookie, off64_t* offset, int whence) {
+    auto* stream = static_cast<Stream*>(cookie);
+    stream->has_sought = true;
+    shorten_buffer(*stream);
+    const off_t position = seek(stream->fd, *offset, whence);
+    if (position < 0) return -1;
+    *offset = position;
+    return 0;
+}
+
+int close_stream(void* cookie) {
+    auto* stream = static_cast<Stream*>(cookie);
+    const int fd = stream->fd;
+    stream->file->_flags2 &= ~kHasStream;
+    free(stream);
+    release_device_file(fd);
+    give_positions_in_child();
+    forget(fd);
+    return kernel::close(fd);
+}
+
+// Returns the size of the buffer that libc gives an ordinary stream.
+size_t block_size_of(int fd) {
+    struct stat status;
+    const bool known = kernel::fstat(fd, &status) == 0 && status.st_blksize > 0;
+    return known && status.st_blksize < BUFSIZ ? static_cast<size_t>(status.st_blksize) : BUFSIZ;
+}
+
+// Makes an ordinary stream without a descriptor. Returns null if memory is short.
+FILE* make_donor(int fd) {
+    FILE* donor = next()->fdopen(fd, "r");
+    if (donor == nullptr) {  // the program has closed the descriptor
+        donor = next()->fopen("/", "re");
+        if (donor == nullptr) return nullptr;
+        kernel::close(donor->_fileno);
+    }
+    donor->_fileno = -1;  // as libc marks a stream that is closed
+    return donor;
+}
+
+void free_donor(FILE* donor) {
+    const int error = errno;
+    next()->fclose(donor);
+    errno = error;
+}
+
+// Returns whether libc's FILE is laid out as make_ordinary() needs it: this is glibc's since 2.1.
+bool has_expected_layout(FILE* served) {
+    FILE* donor = make_donor(served->_fileno);
+    if (donor == nullptr) return false;
+    const void* functions = functions_of(donor);
+    const char* wide = reinterpret_cast<const char*>(donor->_wide_data);
+    const char* begin = reinterpret_cast<const char*>(donor);
+    constexpr ptrdiff_t kFarthest = 1024;  // bytes; it follows the FILE in the same allocation
+    Dl_info table, libc, other;
+    const bool expected = dladdr(reinterpret_cast<void*>(&fopencookie), &libc) != 0 &&
+                          dladdr(functions, &table) != 0 &&
+                          dladdr(functions_of(served), &other) != 0 &&
+                          table.dli_fbase == libc.dli_fbase && other.dli_fbase == libc.dli_fbase &&
+                          functions != functions_of(served) && wide > begin &&
+                          wide < begin + kFarthest;
+    FILE* none = nullptr;
+    if (expected) ordinary_functions.store(functions);
+    if (!expected || !witness.compare_exchange_strong(none, donor)) free_donor(donor);
+    layout.store(expected ? kAsExpected : kOther);
+    return expected;
+}
+
+// Returns a served stream for a descriptor that only reads; null: an ordinary one must be made.
+FILE* make_stream(int fd) {
+    if (!may_serve_stream(fd)) return nullptr;
+    void* memory = malloc(sizeof(Stream));
+    if (memory == nullptr) return nullptr;
+    auto* stream = new (memory) Stream;
+    stream->fd = fd;
+    stream->block_size = block_size_of(fd);
+    FILE* file = fopencookie(stream, "r", {read_stream, nullptr, seek_stream, close_stream});
+    if (file == nullptr) {
+        free(stream);
+        return nullptr;
+    }
+    file->_fileno = fd;
+    stream->file = file;
+    if (layout.load() != kAsExpected && !has_expected_layout(file)) {
+        file->_fileno = -1;  // its descriptor stays open
+        next()->fclose(file);
+        free(stream);
+        return nullptr;
+    }
+    file->_old_offset = reinterpret_cast<intptr_t>(stream);
+    file->_flags2 |= kHasStream;
+    if ((witness.load()->_flags2 & kNeedsLock) == 0) file->_flags2 &= ~kNeedsLock;
+    return file;
+}
+
+// Returns whether a stream that is opened so reads bytes, and libc's own way to do so is not asked
+// for.
+bool reads_bytes(const char* mode) {
+    if (mode == nullptr || *mode != 'r' || layout.load() == kOther) return false;
+    const size_t size = strnlen(mode, kModeMax + 1);
+    return size <= kModeMax && strspn(mode + 1, "be") == size - 1;
+}
+
+}  // namespace
+
+bool internal::may_serve(const char* path, const char* mode) {
+    if (path == nullptr || !reads_bytes(mode)) return false;
+    // Devices may make a difference between fopen() and what open_stream() does.
+    for (const char* devices : {"/dev/", "/proc/", "/sys/"})
+        if (strncmp(path, devices, strlen(devices)) == 0 && !is_cached_folder(devices))
+            return false;
+    return !is_child_of_vfork();
+}
+
+FILE* open_stream(const char* path, const char* mode, bool* served) {
+    const int closes = strchr(mode, 'e') == nullptr ? 0 : O_CLOEXEC;
+    const int fd = next()->open(path, O_RDONLY | closes, 0);
+    *served = false;
+    if (fd < 0) return nullptr;
+    forget(fd);
+    cached_opened(fd);
+    const int before = errno;
+    FILE* file = make_stream(fd);
+    errno = before;
+    *served = file != nullptr;
+    if (file != nullptr) return file;
+    file = next()->fdopen(fd, mode);
+    if (file != nullptr) return file;
+    const int error = errno;
+    forget(fd);
+    kernel::close(fd);
+    errno = error;
+    return nullptr;
+}
+
+FILE* served_stream(int fd, const char* mode) {
+    if (!internal::caching.load(std::memory_order_relaxed) || !reads_bytes(mode)) return nullptr;
+    const int error = errno;
+    const int flags = kernel::fcntl(fd, F_GETFL, nullptr);
+    const bool reads = flags >= 0 && (flags & O_ACCMODE) == O_RDONLY;
+    FILE* file = reads ? make_stream(fd) : nullptr;
+    errno = error;
+    return file;
+}
+
+bool is_served_stream(const FILE* file) {
+    if (!internal::caching.load(std::memory_order_relaxed)) return false;
+    const Stream* stream = stream_of(file);
+    return stream != nullptr && stream->donor.load() == nullptr;
+}
+
+Stream* forget_stream(FILE* file) {
+    if (!internal::caching.load(std::memory_order_relaxed)) return nullptr;
+    Stream* stream = stream_of(file);
+    if (stream != nullptr) file->_flags2 &= ~kHasStream;
+    return stream;
+}
+
+void free_stream(Stream* stream) {
+    if (stream == nullptr) return;
+    free_donor(stream->donor.load());
+    free(stream);
+}
+
+bool internal::make_ordinary(FILE* file) {
+    Stream* stream = stream_of(file);
+    if (stream == nullptr || stream->donor.load() != nullptr) return true;
+    const int error = errno;
+    flockfile(file);
+    FILE* donor = stream->donor.load() == nullptr ? make_donor(stream->fd) : nullptr;
+    if (donor != nullptr) {
+        pass_cached(stream->fd, true);  // its own reads are not wrapped
+        leave_to_stdio(stream->fd);
+        shorten_buffer(*stream);
+        file->_wide_data = donor->_wide_data;
+        file->_offset = -1;  // libc asks for it
+        file->_mode = stream->has_bytes ? -1 : 0;
+        functions_of(file) = ordinary_functions.load();
+        stream->donor.store(donor);
+    }
+    const bool done = stream->donor.load() != nullptr;
+    funlockfile(file);
+    errno = error;
+    return done;
+}
+
+void internal::expect_more(FILE* file) {
+    const Stream* stream = stream_of(file);
+    if (stream == nullptr || !feof_unlocked(file) || stream->donor.load() != nullptr) return;
+    const int error = errno;
+    flush_cached(stream->fd);
+    const off_t position = seek(stream->fd, 0, SEEK_CUR);
+    char byte;
+    if (position < 0 || kernel::pread(stream->fd, &byte, 1, position) != 0) make_ordinary(file);
+    errno = error;
+}
+
+bool internal::knows_orientation(FILE* file, int wanted, int* found) {
+    Stream* stream = stream_of(file);
+    if (stream == nullptr || stream->donor.load() != nullptr) return false;
+    if (wanted < 0) stream->has_bytes = true;
+    if (wanted > 0 && !stream->has_bytes && make_ordinary(file)) return false;
+    *found = stream->has_bytes ? -1 : 0;
+    return true;
+}
+
+}  // namespace penstock::preload
