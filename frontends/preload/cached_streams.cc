@@ -157,6 +157,45 @@ bool has_expected_layout(FILE* served) {
     return expected;
 }
 
+// At the end of a file, libc's fread() asks the kernel again if it is to read as much as the buffer
+// holds. A stream of fopencookie() does not.
+void expect_more(const Stream& stream) {
+    const int error = errno;
+    flush_cached(stream.fd);
+    const off_t position = seek(stream.fd, 0, SEEK_CUR);
+    char byte;
+    if (position < 0 || kernel::pread(stream.fd, &byte, 1, position) != 0)
+        internal::make_ordinary(stream.file);
+    errno = error;
+}
+
+// Reads what is in the buffer, and then as many whole buffers as the cache has. Returns the bytes
+// read. The rest, the end of the file and errors are libc's fread() to tell. Makes no call that is
+// a cancellation point: the caller may hold the stream's lock.
+size_t read_past_buffer(Stream& stream, char* to, size_t size) {
+    FILE* file = stream.file;
+    shorten_buffer(stream);
+    const auto buffered = static_cast<size_t>(file->_IO_read_end - file->_IO_read_ptr);
+    if ((file->_flags & kPushedBack) != 0 || buffered >= size) return 0;
+    size_t done = next()->fread_unlocked(to, 1, buffered, file);
+    const size_t block = file->_IO_buf_base == nullptr
+                             ? stream.block_size
+                             : static_cast<size_t>(file->_IO_buf_end - file->_IO_buf_base);
+    while (size - done >= block) {
+        const size_t wanted = size - done - (size - done) % block;
+        const ssize_t got = read_cached(stream.fd, to + done, wanted, -1);
+        if (got <= 0) break;
+        // The bytes before the position are no longer those in the buffer.
+        file->_IO_read_base = file->_IO_read_ptr = file->_IO_read_end = file->_IO_buf_base;
+        file->_offset = -1;
+        stream.has_sought = false;
+        stream.has_bytes = true;
+        done += static_cast<size_t>(got);
+        if (static_cast<size_t>(got) < wanted) break;
+    }
+    return done;
+}
+
 // Returns a served stream for a descriptor that only reads; null: an ordinary one must be made.
 FILE* make_stream(int fd) {
     if (!may_serve_stream(fd)) return nullptr;
@@ -275,15 +314,24 @@ bool internal::make_ordinary(FILE* file) {
     return done;
 }
 
-void internal::expect_more(FILE* file) {
-    const Stream* stream = stream_of(file);
-    if (stream == nullptr || !feof_unlocked(file) || stream->donor.load() != nullptr) return;
-    const int error = errno;
-    flush_cached(stream->fd);
-    const off_t position = seek(stream->fd, 0, SEEK_CUR);
-    char byte;
-    if (position < 0 || kernel::pread(stream->fd, &byte, 1, position) != 0) make_ordinary(file);
-    errno = error;
+size_t internal::read_long(FILE* file, void* to, size_t size, size_t count, bool locks) {
+    constexpr auto kByLibc = static_cast<size_t>(kNotCached);
+    Stream* stream = stream_of(file);
+    size_t bytes = 0;
+    if (stream == nullptr || stream->donor.load() != nullptr ||
+        __builtin_mul_overflow(size, count, &bytes))
+        return kByLibc;
+    if (feof_unlocked(file)) [[unlikely]] {
+        expect_more(*stream);
+        return kByLibc;
+    }
+    if (bytes < stream->block_size) return kByLibc;
+    if (locks) flockfile(file);
+    auto* at = static_cast<char*>(to);
+    size_t done = read_past_buffer(*stream, at, bytes);
+    if (done < bytes) done += next()->fread_unlocked(at + done, 1, bytes - done, file);
+    if (locks) funlockfile(file);
+    return done / size;
 }
 
 bool internal::knows_orientation(FILE* file, int wanted, int* found) {

@@ -25,7 +25,7 @@ struct Stream;  // what is known of a stream that is served, or was
 namespace internal {
 bool may_serve(const char* path, const char* mode);
 bool make_ordinary(FILE* file);
-void expect_more(FILE* file);
+size_t read_long(FILE* file, void* to, size_t size, size_t count, bool locks);
 bool knows_orientation(FILE* file, int wanted, int* found);
 }  // namespace internal
 
@@ -49,10 +49,12 @@ void free_stream(Stream* stream);  // leaves errno
 inline bool make_ordinary(FILE* file) {
     return !internal::caching.load(std::memory_order_relaxed) || internal::make_ordinary(file);
 }
-// Prepares a call of fread(): at the end of a file, a long one asks the kernel again.
-inline void expect_more(FILE* file) {
-    if (internal::caching.load(std::memory_order_relaxed)) [[unlikely]]
-        internal::expect_more(file);
+// Does what a long fread() does for an ordinary stream: it reads past the stream's buffer, and asks
+// again at the end of a file. Returns kNotCached if libc's fread() must be called.
+inline size_t read_long(FILE* file, void* to, size_t size, size_t count, bool locks) {
+    return internal::caching.load(std::memory_order_relaxed)
+               ? internal::read_long(file, to, size, count, locks)
+               : static_cast<size_t>(kNotCached);
 }
 // Answers fwide(3) in `found` for a stream that stays served. Returns false if libc knows the
 // answer.

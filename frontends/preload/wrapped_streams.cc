@@ -103,25 +103,29 @@ WRAP(void, setbuffer, (FILE * file, char* buffer, size_t size)) {
     libc->setbuffer(file, buffer, size);
 }
 
-// Wraps a call that reads from `file`, after `before`.
-#define READS(result, name, parameters, arguments, file, before, failed) \
-    WRAP(result, name, parameters) {                                     \
-        const Next* libc = next();                                       \
-        if (libc == nullptr) return failed;                              \
-        before(file);                                                    \
-        return libc->name arguments;                                     \
+#define FREAD(name, locks)                                                  \
+    WRAP(size_t, name, (void* to, size_t size, size_t count, FILE* file)) { \
+        const Next* libc = next();                                          \
+        if (libc == nullptr) return 0;                                      \
+        const size_t done = read_long(file, to, size, count, locks);        \
+        if (done != static_cast<size_t>(kNotCached)) return done;           \
+        return libc->name(to, size, count, file);                           \
     }
-
-#define FREAD(name)                                                        \
-    READS(size_t, name, (void* to, size_t size, size_t count, FILE* file), \
-          (to, size, count, file), file, expect_more, 0)
-FREAD(fread)
-FREAD(fread_unlocked)
-#define FREAD_CHECKED(name)                                                             \
-    READS(size_t, name, (void* to, size_t room, size_t size, size_t count, FILE* file), \
-          (to, room, size, count, file), file, expect_more, 0)
-FREAD_CHECKED(__fread_chk)
-FREAD_CHECKED(__fread_unlocked_chk)
+FREAD(fread, true)
+FREAD(fread_unlocked, false)
+// libc ends the program where `room` is too short.
+#define FREAD_CHECKED(name, locks)                                                       \
+    WRAP(size_t, name, (void* to, size_t room, size_t size, size_t count, FILE* file)) { \
+        const Next* libc = next();                                                       \
+        if (libc == nullptr) return 0;                                                   \
+        const bool fits = size == 0 || count <= room / size;                             \
+        const size_t done = fits ? read_long(file, to, size, count, locks)               \
+                                 : static_cast<size_t>(kNotCached);                      \
+        if (done != static_cast<size_t>(kNotCached)) return done;                        \
+        return libc->name(to, room, size, count, file);                                  \
+    }
+FREAD_CHECKED(__fread_chk, true)
+FREAD_CHECKED(__fread_unlocked_chk, false)
 
 WRAP(int, fwide, (FILE * file, int mode)) {
     const Next* libc = next();
@@ -130,8 +134,14 @@ WRAP(int, fwide, (FILE * file, int mode)) {
     return knows_orientation(file, mode, &found) ? found : libc->fwide(file, mode);
 }
 
+// Wraps a call that reads wide characters from `file`.
 #define WIDE(result, name, parameters, arguments, file, failed) \
-    READS(result, name, parameters, arguments, file, make_ordinary, failed)
+    WRAP(result, name, parameters) {                            \
+        const Next* libc = next();                              \
+        if (libc == nullptr) return failed;                     \
+        make_ordinary(file);                                    \
+        return libc->name arguments;                            \
+    }
 
 WIDE(wint_t, fgetwc, (FILE * file), (file), file, WEOF)
 WIDE(wint_t, getwc, (FILE * file), (file), file, WEOF)
