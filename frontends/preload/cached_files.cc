@@ -329,7 +329,7 @@ void cached_opened(int fd, bool by_stdio) {
 
 bool may_serve_stream(int fd) {
     CachedFile* file = file_at(fd);
-    if (file == nullptr || is_child_of_vfork()) return false;
+    if (file == nullptr) return false;
     const uint64_t position = file->position.load();
     if (position == kKernelsForGood || position == kStdios) return false;
     const int error = errno;

@@ -264,7 +264,9 @@ FILE* open_stream(const char* path, const char* mode, bool* served) {
 }
 
 FILE* served_stream(int fd, const char* mode) {
-    if (!internal::caching.load(std::memory_order_relaxed) || !reads_bytes(mode)) return nullptr;
+    if (!internal::caching.load(std::memory_order_relaxed) || !reads_bytes(mode) ||
+        is_child_of_vfork())
+        return nullptr;
     const int error = errno;
     const int flags = kernel::fcntl(fd, F_GETFL, nullptr);
     const bool reads = flags >= 0 && (flags & O_ACCMODE) == O_RDONLY;
