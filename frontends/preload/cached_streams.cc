@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -331,7 +332,13 @@ size_t internal::read_long(FILE* file, void* to, size_t size, size_t count, bool
     if (locks) flockfile(file);
     auto* at = static_cast<char*>(to);
     size_t done = read_past_buffer(*stream, at, bytes);
-    if (done < bytes) done += next()->fread_unlocked(at + done, 1, bytes - done, file);
+    if (done < bytes) {
+        // A thread that is cancelled in a call of the kernel would keep the lock.
+        int before = PTHREAD_CANCEL_ENABLE;
+        if (locks) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+        done += next()->fread_unlocked(at + done, 1, bytes - done, file);
+        if (locks) pthread_setcancelstate(before, nullptr);
+    }
     if (locks) funlockfile(file);
     return done / size;
 }

@@ -408,3 +408,35 @@ int main(int argc, char** argv) {
     return 0;
 }
 """
+
+# Cancels threads that read, from the cache and not. Fails if one has kept the lock of its stream.
+CANCELS = r"""
+#include <stdatomic.h>
+static FILE* f;
+static atomic_int reads;
+static void* reader(void* none) {
+    static char data[50000];
+    for (;; pthread_testcancel()) {
+        if (fread(data, 1, sizeof data, f) < sizeof data) rewind(f);
+        getc(f);
+        ++reads;
+    }
+}
+int main(int argc, char** argv) {
+    for (int i = 0; i < 100; ++i) {
+        pthread_t thread;
+        CHECK((f = fopen(argv[1], "r")) != NULL);
+        if (i % 2) close(dup(fileno(f)));  // the kernel has the position from now on
+        reads = 0;
+        pthread_create(&thread, NULL, reader, NULL);
+        while (reads < i % 20) sched_yield();
+        pthread_cancel(thread);
+        pthread_join(thread, NULL);
+        CHECK(ftrylockfile(f) == 0);
+        funlockfile(f);
+        rewind(f);
+        CHECK(getc(f) != EOF && fclose(f) == 0);
+    }
+    return 0;
+}
+"""

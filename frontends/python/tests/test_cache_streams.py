@@ -193,6 +193,12 @@ def test_threads_share_a_stream(cache: Cache, tmp_path: Path) -> None:
     assert cache.statistics()["bytes_served"] >= 200_001
 
 
+def test_a_thread_that_is_cancelled_keeps_no_lock(cache: Cache, tmp_path: Path) -> None:
+    program = compiled(tmp_path, "cancels", stdio_programs.CANCELS)
+    assert outcome(cache, program, cache.folder / "bin") == (0, b"", b"")
+    assert cache.statistics()["bytes_served"] > 1_000_000
+
+
 def test_other_streams_and_files_are_as_ever(cache: Cache, tmp_path: Path) -> None:
     program = compiled(tmp_path, "others", stdio_programs.OTHERS)
     alone = outcome(cache, program, cache.folder, served=False)
