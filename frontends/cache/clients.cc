@@ -257,6 +257,7 @@ void Clients::answer(int connection, const CacheRequest& request, int descriptor
             case Request::kSync:
             case Request::kFlush:
             case Request::kPass:
+            case Request::kClose:
             case Request::kError:
                 reply = files_.change(request);
                 break;

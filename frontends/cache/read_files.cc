@@ -181,7 +181,7 @@ CacheReply ReadFiles::change(const CacheRequest& request) {
     const Key key{request.device, request.inode};
     if (request.kind == Request::kFlush && request.inode == 0)
         return error_reply(flush_all().error_number());
-    if (request.kind == Request::kPass) {
+    if (request.kind == Request::kPass || request.kind == Request::kClose) {
         if (request.writes != 0) {
             const std::lock_guard lock(mutex_);
             if (passed_.size() >= kPassedMax) passed_.clear();
@@ -245,21 +245,31 @@ CacheReply ReadFiles::fetch(const CacheRequest& request) {
 
 void ReadFiles::close_unlinked() {
     constexpr size_t kLooksMax = 2000;
-    std::vector<std::shared_ptr<Entry>> closed;  // after the lock
-    const std::lock_guard lock(mutex_);
-    auto at = entries_.upper_bound(looked_at_);
-    for (size_t i = std::min(kLooksMax, entries_.size()); i > 0; --i) {
-        if (at == entries_.end()) at = entries_.begin();
-        looked_at_ = at->first;
-        if (nameless(at->second->descriptor) != Nameless::kNo) {
-            closed.push_back(at->second);
-            at->second->file.publish(CachedFile::Readable::kNo);
-            uses_.erase(at->second->use);
-            at = entries_.erase(at);
-            if (entries_.empty()) break;
-        } else {
-            ++at;
+    std::vector<std::pair<Key, std::shared_ptr<Entry>>> closed;
+    {
+        const std::lock_guard lock(mutex_);
+        auto at = entries_.upper_bound(looked_at_);
+        for (size_t i = std::min(kLooksMax, entries_.size()); i > 0; --i, ++at) {
+            if (at == entries_.end()) at = entries_.begin();
+            looked_at_ = at->first;
+            if (nameless(at->second->descriptor) != Nameless::kNo) closed.emplace_back(*at);
         }
+    }
+    for (const auto& [key, entry] : closed) {
+        // Programs that have it open go on with the file below, which must have all that they
+        // wrote before its syncs are the kernel's. If it cannot, this is tried again.
+        if (entry->writes) entry->file.end_grants();
+        if (entry->writes && !entry->file.flush().ok()) continue;
+        {
+            const std::lock_guard lock(mutex_);
+            const auto found = entries_.find(key);
+            if (found == entries_.end() || found->second != entry) continue;
+            entry->file.publish(CachedFile::Readable::kNo);
+            uses_.erase(entry->use);
+            entries_.erase(found);
+        }
+        if (entry->writes) entry->file.end_grants();
+        if (entry->writes) (void)entry->file.flush();
     }
 }
 

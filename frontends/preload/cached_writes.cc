@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cached_file.h"
@@ -258,24 +259,38 @@ bool internal::pass_cached(int fd, bool for_good) {
 
 namespace {
 
-bool pass_path(const char* path, int folder, int flags) {
-    bool passed = true;
+// Finds the file of a path in the cache. Returns false if the cache does not know it.
+bool find_path(const char* path, int folder, int flags, CachedFile* known) {
     struct stat status;
-    CachedFile known;
-    const int error = errno;
-    if (path != nullptr && syscall(SYS_newfstatat, folder, path, &status, flags) == 0 &&
-        S_ISREG(status.st_mode) && find_known(status.st_dev, status.st_ino, &known))
-        passed = pass(known, false);
-    errno = error;
-    return passed;
+    return path != nullptr && syscall(SYS_newfstatat, folder, path, &status, flags) == 0 &&
+           S_ISREG(status.st_mode) && find_known(status.st_dev, status.st_ino, known);
 }
 
 }  // namespace
 
-bool internal::pass_cached_path(const char* path, int folder) { return pass_path(path, folder, 0); }
+bool internal::pass_cached_path(const char* path, int folder) {
+    CachedFile known;
+    const int error = errno;
+    const bool passed = !find_path(path, folder, 0, &known) || pass(known, false);
+    errno = error;
+    return passed;
+}
 
 void internal::close_cached_path(const char* path, int folder) {
-    if (!is_child_of_vfork()) (void)pass_path(path, folder, AT_SYMLINK_NOFOLLOW);
+    if (is_child_of_vfork()) return;
+    // A service that hangs would hold up each removal of many.
+    static std::atomic<time_t> silent_until{0};
+    constexpr time_t kSilence_s = 60;
+    const int error = errno;
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    CachedFile known;
+    CacheReply reply;
+    const bool asks = now.tv_sec >= silent_until.load(std::memory_order_relaxed) &&
+                      find_path(path, folder, AT_SYMLINK_NOFOLLOW, &known);
+    if (asks && !ask_cache(cache_of(known), request_of(known, Request::kClose), -1, &reply))
+        silent_until.store(now.tv_sec + kSilence_s);
+    errno = error;
 }
 
 void internal::correct_size(dev_t device, ino_t inode, off_t* size) {

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/sysmacros.h>
 
+#include "cached_file.h"
 #include "cached_files.h"
 #include "cached_writes.h"
 #include "device_memory.h"
@@ -117,8 +118,11 @@ WRAP(int, ioctl, (int fd, unsigned long request, void* argument)) {
     if (internal::writing_back && request == FICLONE) {
         flush_cached(static_cast<int>(reinterpret_cast<intptr_t>(argument)));
         if (!pass_cached(fd)) return errno = EIO, -1;
-    } else if (internal::writing_back && request == FICLONERANGE && argument != nullptr) {
-        flush_cached(static_cast<int>(static_cast<file_clone_range*>(argument)->src_fd));
+    } else if (internal::writing_back && request == FICLONERANGE) {
+        file_clone_range range;
+        const auto* from = static_cast<const char*>(argument);
+        if (copy_checked(reinterpret_cast<char*>(&range), from, sizeof range, from))
+            flush_cached(static_cast<int>(range.src_fd));
         if (!pass_cached(fd)) return errno = EIO, -1;
     }
     return libc->ioctl(fd, request, argument);

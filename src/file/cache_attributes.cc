@@ -39,11 +39,8 @@ void set_mtime(int descriptor, int64_t mtime_ns) {
     (void)storage::system::utimensat(descriptor, nullptr, times, 0);
 }
 
-// Returns whether no program can open a file by a name. It may ask an NFS server, which knows
-// whether the file has other names than the client's own.
-bool has_no_name(int descriptor) {
-    const Nameless nameless = penstock::nameless(descriptor);
-    if (nameless != Nameless::kKeptByNfs) return nameless == Nameless::kYes;
+// Returns whether an NFS server knows one name of a file: the client's own.
+bool has_no_other_name(int descriptor) {
     struct statx state {};
     constexpr int kFlags = AT_EMPTY_PATH | AT_STATX_FORCE_SYNC;
     return storage::system::statx(descriptor, "", kFlags, STATX_NLINK, &state) == 0 &&
@@ -137,6 +134,7 @@ Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function
     struct stat before {
     }, after{};
     const bool described = storage::system::fstat(descriptor, &before) == 0;
+    const Nameless nameless_before = nameless(descriptor);
     bool own = false;
     {
         const Lock lock(mutex_);
@@ -150,8 +148,12 @@ Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function
     if (kept != nullptr) release_log(*kept);
     if (error != 0) return {error, "file cache", "the file below cannot be changed so"};
     if (!described || storage::system::fstat(descriptor, &after) != 0) return {};
-    const bool gone = has_no_name(descriptor);
-    const bool is_in_the_way = nameless(descriptor) == Nameless::kKeptByNfs;
+    const Nameless nameless_now = nameless(descriptor);
+    const bool is_in_the_way = nameless_now == Nameless::kKeptByNfs;
+    // A file that has such a name already may be one that a program made so.
+    const bool gone = is_in_the_way
+                          ? nameless_before == Nameless::kNo && has_no_other_name(descriptor)
+                          : nameless_now == Nameless::kYes;
     Lock lock(mutex_);
     Inode* inode = known(after);
     if (inode == nullptr) return {};
@@ -164,7 +166,7 @@ Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function
         if (sets_mtime) inode->mtime_ns = inode->below.mtime_ns;
         tell_readers(*inode);
     }
-    if (gone && inode->handles == 1) forget_bytes(*inode);
+    if (gone && inode->handles == 1 && !inode->was_granted) forget_bytes(*inode);
     if (gone && log_ != nullptr) {
         lock.unlock();
         unlink_in_log(*inode);
@@ -180,13 +182,16 @@ Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function
     return {};
 }
 
-// Forgets the bytes of a file whose last name is gone, if its last handle is being closed.
+// Forgets the bytes of a file whose last name is gone, if its last handle is being closed. Who has
+// written it by grants has it open without a handle.
 void CacheOfFiles::drop_unlinked(Lock& lock, Inode& inode) {
     const int writer = inode.writer.descriptor, reader = inode.reader.descriptor;
     lock.unlock();
-    const bool unlinked = has_no_name(writer >= 0 ? writer : reader);
+    const Nameless now = nameless(writer >= 0 ? writer : reader);
+    // The folder cannot be removed until it is closed, so it is written back now.
+    if (now == Nameless::kKeptByNfs) (void)sync(inode, false, false);
     lock.lock();
-    if (unlinked && inode.handles == 1) forget_bytes(inode);
+    if (now == Nameless::kYes && inode.handles == 1 && !inode.was_granted) forget_bytes(inode);
 }
 
 void CacheOfFiles::forget_bytes(Inode& inode) {

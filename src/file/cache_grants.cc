@@ -31,7 +31,7 @@ Result<uint64_t> CacheOfFiles::grant(Inode& inode, uint64_t size, uint64_t offse
         return Status{EOPNOTSUPP, "file cache", "its chunks cannot be written by others"};
     uint64_t done = 0;
     Lock lock(mutex_);
-    inode.by_table = true;
+    inode.by_table = inode.was_granted = true;
     collect(kNone);
     while (done < size) {
         while (too_much_dirty())

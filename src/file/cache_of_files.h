@@ -76,6 +76,7 @@ struct Inode {
     uint64_t version = 0;      // changes when another program's change is seen
     bool idle = false;         // it has no handle, and is dirty
     bool by_table = false;     // the last reader used the shared table
+    bool was_granted = false;  // who wrote it has it open, maybe without a handle
     FileBelow reader, writer;  // of some handle, until the last is closed and nothing is dirty
     Status error;              // of a write-back, until a sync tells it
     LogState log;              // only with a log of writes

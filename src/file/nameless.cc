@@ -1,10 +1,10 @@
 // Whether a file that is open still has a name.
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 
+#include <cinttypes>
 #include <climits>
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -15,18 +15,19 @@ namespace penstock {
 namespace {
 
 // The name is `.nfs`, the file's number and a counter, as 16 and 8 digits.
-bool is_kept_by_nfs(int descriptor) {
-    constexpr std::string_view kBegin = ".nfs";
-    constexpr size_t kSize = kBegin.size() + 24;
+bool is_kept_by_nfs(int descriptor, uint64_t inode) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    constexpr size_t kCounterDigits = 8;
+    char begin[24];
+    const int begin_size = std::snprintf(begin, sizeof begin, ".nfs%016" PRIx64, inode);
     char path[PATH_MAX];
     const ssize_t size = storage::system::readlink(
         ("/proc/self/fd/" + std::to_string(descriptor)).c_str(), path, sizeof path);
     if (size <= 0) return false;
     std::string_view name(path, static_cast<size_t>(size));
     name.remove_prefix(name.rfind('/') + 1);
-    struct statfs state {};
-    return name.size() == kSize && name.starts_with(kBegin) &&
-           storage::system::fstatfs(descriptor, &state) == 0 && state.f_type == NFS_SUPER_MAGIC;
+    return name.size() == static_cast<size_t>(begin_size) + kCounterDigits &&
+           name.starts_with(begin) && name.find_first_not_of(kDigits, 4) == std::string_view::npos;
 }
 
 }  // namespace
@@ -35,11 +36,11 @@ Nameless nameless(int descriptor) {
     struct statx state {};
     constexpr int kFlags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
     if (descriptor < 0 ||
-        storage::system::statx(descriptor, "", kFlags, STATX_NLINK, &state) != 0 ||
+        storage::system::statx(descriptor, "", kFlags, STATX_NLINK | STATX_INO, &state) != 0 ||
         (state.stx_mask & STATX_NLINK) == 0)
         return Nameless::kNo;
     if (state.stx_nlink == 0) return Nameless::kYes;
-    return is_kept_by_nfs(descriptor) ? Nameless::kKeptByNfs : Nameless::kNo;
+    return is_kept_by_nfs(descriptor, state.stx_ino) ? Nameless::kKeptByNfs : Nameless::kNo;
 }
 
 }  // namespace penstock

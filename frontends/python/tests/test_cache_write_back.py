@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import DEVICES, Cache, making, settled
+from caching import DEVICES, SANDBOX, Cache, making, settled
 
 from penstock import _core
 
@@ -284,3 +284,45 @@ def test_writes_of_a_shell_come_behind_those_in_the_cache(cache: Cache, append: 
     cache.serve()
     cache.run("bash", "-c", script, path, write_back=True)
     assert path.read_bytes() == (b"x\naaaaaaa" if "<>" in append else b"aaaaaaaaax\n")
+
+
+def test_a_file_removed_by_others_while_it_is_written(cache: Cache) -> None:
+    """Who has it open goes on with it; the process drops it within two seconds."""
+    path = cache.folder / "a"
+    script = """
+import os, subprocess, sys, time
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
+os.pwrite(fd, b"a" * 100_000, 0)
+subprocess.run(["rm", sys.argv[1]], env={"PATH": os.environ["PATH"]})
+for i in range(30):
+    os.pwrite(fd, bytes([i]) * 100, i * 1000)
+    assert os.pread(fd, 100, i * 1000) == bytes([i]) * 100
+    time.sleep(0.1)
+os.fsync(fd)
+data = os.pread(fd, 200_000, 0)
+print(len(data), os.fstat(fd).st_size, data[29_000:29_100] == b"\x1d" * 100)
+"""
+    cache.serve()
+    told = cache.run(sys.executable, "-c", script, path, write_back=True).stdout
+    assert told == "100000 100000 True\n"
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("sandbox", [[], [sys.executable, "-c", SANDBOX]])
+def test_memory_that_cannot_be_read_is_not_written(cache: Cache, sandbox: list[str]) -> None:
+    script = """
+import ctypes, mmap, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
+os.write(fd, b"a" * 20_000)
+memory = mmap.mmap(-1, 16384)
+memory.write(b"secret" * 2000)
+at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+assert libc.mprotect(ctypes.c_void_p(at), 16384, 0) == 0
+for _ in range(2):
+    print(libc.pwrite(fd, ctypes.c_void_p(at), 4096, 0), ctypes.get_errno())
+"""
+    cache.serve()
+    command = [*sandbox, sys.executable, "-c", script, str(cache.folder / "a")]
+    assert cache.run(*command, write_back=True).stdout == "-1 14\n-1 14\n"
+    assert (cache.folder / "a").read_bytes() == b"a" * 20_000

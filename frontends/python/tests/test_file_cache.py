@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import DEVICES, Cache, making, settled
+from caching import DEVICES, SANDBOX, Cache, making, settled
 from mounting import needs_mounts
 
 from penstock import _core
@@ -269,21 +269,6 @@ def test_a_service_that_hangs_holds_nobody_up(cache: Cache) -> None:
         os.kill(process, signal.SIGCONT)
 
 
-# Runs a program in a sandbox that forbids process_vm_readv(2), as some containers and kernels do.
-SANDBOX = """
-import ctypes, os, struct, sys
-libc = ctypes.CDLL(None)
-number = 310 if os.uname().machine == "x86_64" else 270
-code = struct.pack("HBBI" * 4, 0x20, 0, 0, 0, 0x15, 0, 1, number, 6, 0, 0, 0x50001, 6, 0, 0,
-                   0x7fff0000)
-kept = ctypes.create_string_buffer(code, len(code))
-program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 4, ctypes.addressof(kept)), 16)
-assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program) == 0
-assert libc.process_vm_readv(os.getpid(), None, 0, None, 0, 0) == -1
-os.execvp(sys.argv[1], sys.argv[1:])
-"""
-
-
 @pytest.mark.parametrize("write_back", [False, True])
 def test_a_sandbox_that_forbids_copies_is_served(cache: Cache, write_back: bool) -> None:
     data = write(cache.folder / "a", 300_001)
@@ -294,6 +279,33 @@ def test_a_sandbox_that_forbids_copies_is_served(cache: Cache, write_back: bool)
     command[3:] = ["dd", f"if={cache.folder}/a", f"of={cache.folder}/b", "bs=10k", "status=none"]
     cache.run(*command, write_back=write_back)
     assert (cache.folder / "b").read_bytes() == data
+
+
+def test_names_that_go_are_told_and_nobody_waits(cache: Cache) -> None:
+    for name in ("a", "b", "c", "d"):
+        write(cache.folder / name, 10_000)
+    process = cache.serve()
+    script = """
+import os, signal, sys, time
+folder, process = sys.argv[1], int(sys.argv[2])
+opened = lambda: os.popen(f"ls -l /proc/{process}/fd").read()
+for name in "abcd":
+    with open(f"{folder}/{name}", "rb", buffering=0) as file:
+        file.read()
+print(all(f"{folder}/{name}\\n" in opened() for name in "abcd"))
+os.unlink(f"{folder}/a")
+os.rename(f"{folder}/c", f"{folder}/b")
+print(f"{folder}/a" in opened(), f"{folder}/b (deleted)" in opened())
+os.kill(process, signal.SIGSTOP)
+begin = time.monotonic()
+os.unlink(f"{folder}/d")
+os.unlink(f"{folder}/b")
+print(time.monotonic() - begin < 60)
+os.kill(process, signal.SIGCONT)
+"""
+    told = cache.run(sys.executable, "-c", script, cache.folder, str(process)).stdout
+    assert told == "True\nFalse False\nTrue\n"
+    assert not list(cache.folder.iterdir())
 
 
 @pytest.mark.parametrize("sandbox", [[], [sys.executable, "-c", SANDBOX]])

@@ -35,6 +35,8 @@ enum class Request : uint32_t {
     kFlush,
     // Writes back a file, and takes it out of the table: a call that is not served changes it.
     kPass,
+    // The same for a file whose name is about to go. The program does not wait long.
+    kClose,
     // -> the error of the file's write-backs, told once.
     kError,
     // Gives `size` bytes of memory back -> how many it gave.
