@@ -380,9 +380,11 @@ Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
 Status CacheOfFiles::store(Inode& inode, bool durable, bool data_only, uint64_t* sequence) {
     Lock lock(mutex_);
     collect(inode.id);
-    while ((chunks_.dirty_of(inode.id) > 0 || inode.log.appending > 0) && inode.error.ok()) {
+    const auto is_being_cut = [&] { return sequence != nullptr && inode.log.truncating > 0; };
+    while (is_being_cut() ||
+           ((chunks_.dirty_of(inode.id) > 0 || inode.log.appending > 0) && inode.error.ok())) {
         // Another thread may have it all under way.
-        if (!write_back(lock, &inode)) changed_.wait(lock);
+        if (is_being_cut() || !write_back(lock, &inode)) changed_.wait(lock);
     }
     if (sequence != nullptr) *sequence = inode.log.last;
     const Status error = std::exchange(inode.error, {});
@@ -428,17 +430,22 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
         }
         while (inode.writing > 0) changed_.wait(lock);
     }
-    ++inode.writing;
+    // A sync of storage must not let the log forget what storage does not do yet.
+    const auto begin = [&] { ++inode.writing, ++inode.log.truncating; };
+    const auto end = [&] {
+        --inode.writing, --inode.log.truncating;
+        changed_.notify_all();
+    };
+    begin();
     lock.unlock();
     Status status = log_ == nullptr ? Status{} : truncate_in_log(inode, size);
     if (!status.ok()) {
         lock.lock();
-        --inode.writing;
-        changed_.notify_all();
+        end();
         lock.unlock();
         status = sync_to_storage(inode, false);  // then the log has nothing of the file
         lock.lock();
-        ++inode.writing;
+        begin();
         lock.unlock();
     }
     const bool noted = log_ != nullptr && status.ok();
@@ -446,20 +453,18 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
     // What storage has refused must not be done by a recovery.
     if (noted && !status.ok()) {
         lock.lock();
-        --inode.writing;
+        end();
         set_size(inode, std::max(inode.size, old));
-        changed_.notify_all();
         lock.unlock();
         (void)sync_to_storage(inode, false);
         lock.lock();
-        ++inode.writing;
+        begin();
         lock.unlock();
     }
     lock.lock();
     set_size(inode, status.ok() ? size : std::max(inode.size, old));
     if (status.ok()) note_new_bytes(lock, inode, inode.writer.descriptor);
-    --inode.writing;
-    changed_.notify_all();
+    end();
     return status;
 }
 

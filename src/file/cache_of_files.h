@@ -41,6 +41,7 @@ struct LogState {
     std::array<bool, 2> brought{};  // storage has all that these say
     uint64_t last = 0;              // sequence of the last record
     unsigned appending = 0;         // threads that append
+    unsigned truncating = 0;        // threads between a record of that and storage
     // Changes that the log does not have, and how many of them are durable in storage.
     uint64_t unlogged = 0, stored = 0;
     // What the file below had when it was last synced there, as far as that tells of changes.
