@@ -16,6 +16,19 @@ Nodes::Nodes(int root, size_t open_max)
     root_.descriptor_ = Below::take(root);
 }
 
+// A handle has a share of itself, which only its release gives up otherwise.
+void Nodes::drop_handles(Node& node) {
+    while (node.handles_ != nullptr) {
+        const std::shared_ptr<Handle> handle = std::move(node.handles_->self_);
+        node.handles_ = handle->next_;
+    }
+}
+
+Nodes::~Nodes() {
+    drop_handles(root_);
+    for (const auto& [key, node] : nodes_) drop_handles(*node);
+}
+
 Below Nodes::opened(Node& node) {
     if (node.is_closable_) closable_.splice(closable_.begin(), closable_, node.use_);
     if (node.descriptor_) return node.descriptor_;

@@ -82,6 +82,10 @@ public:
     // Takes over `root`, a descriptor opened with O_PATH. At most about `open_max` nodes that could
     // be opened again keep a descriptor.
     Nodes(int root, size_t open_max);
+    // Closes what programs still have open, when the mount ends under them.
+    ~Nodes();
+    Nodes(const Nodes&) = delete;
+    Nodes& operator=(const Nodes&) = delete;
 
     // Returns the node of the kernel's number. The kernel knows it, so it exists.
     [[nodiscard]] Node& of(uint64_t number) {
@@ -129,6 +133,8 @@ private:
         std::string name;
     };
     enum class Opened { kYes, kNo, kAgain };
+
+    static void drop_handles(Node& node);
 
     // All of these require the lock.
     Below opened(Node& node);

@@ -25,7 +25,7 @@ inline constexpr unsigned kRequestSizeMax = 1 << 20;
 struct Served {
     FileCache cache;
     HandleLimit handles;
-    Nodes nodes;
+    Nodes nodes;         // goes before the two above, which what is open there uses
     std::string report;  // the value of kReportAttribute
     bool as_callers;     // this process may act as any user, so files belong to who makes them
     KeptFiles kept;

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import random
+import select
 import shutil
 import signal
 import subprocess
@@ -270,6 +271,28 @@ def test_a_mount_over_its_own_folder_recovers_after_a_kill(tmp_path: Path) -> No
     data[:5] = b"later"
     assert (folder / "a").read_bytes() == data
     assert list(tier.glob("penstock-kept-*")) == []
+
+
+@needs_mounts
+def test_a_mount_that_ends_under_an_open_file_leaves_no_log(tmp_path: Path) -> None:
+    folder, tier = tmp_path / "data", tmp_path / "tier"
+    for made in (folder, tier):
+        made.mkdir()
+    options = ("--tier", str(tier), "--tier-size", "64M", "--tier-writes")
+    with serving(folder, None, *options) as process, os.scandir(folder):
+        file = os.open(folder / "a", os.O_RDWR | os.O_CREAT)
+        os.pwrite(file, b"text", 0)
+        os.fsync(file)
+        logs = list(tier.iterdir())
+        end = os.pidfd_open(process)
+        os.kill(process, signal.SIGTERM)
+        ended = select.select([end], [], [], 30)[0]
+        os.close(end)
+        with contextlib.suppress(OSError):
+            os.close(file)
+    assert logs
+    assert ended
+    assert list(tier.iterdir()) == []
 
 
 def dead(folder: Path) -> int:
