@@ -90,7 +90,10 @@ void Nodes::lose_name(Node& node, Leftovers* left) {
 
 void Nodes::set_name(Node& node, Node& parent, const char* name, Leftovers* left) {
     if (node.parent_ == &parent && node.name_ == name) return;
+    // Shown in itself by a bind mount below, a folder keeps the name that it has.
+    if (&node == &parent) return;
     // Another program may have moved a folder into one that was in it. Its old name is wrong then.
+    // So no node is above itself, and each way up ends.
     if (node.identity.type == S_IFDIR && node.uses_ > 0) {
         Node* above = &parent;
         while (above != nullptr && above->parent_ != &node) above = above->parent_;

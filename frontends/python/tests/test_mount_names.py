@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mounting import mounted, needs_mounts, penstock, serving
+from mounting import mounted, needs_mounts, penstock, run, serving
 
 pytestmark = needs_mounts
 
@@ -172,6 +172,29 @@ def test_a_folder_that_goes_below_into_one_of_its_own(below: Path, tmp_path: Pat
         close_descriptors(top)
         assert os.listdir(f"/proc/self/fd/{inner}") == ["a"]
         assert (top / "b/a/file").read_text() == "text"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root binds folders")
+def test_a_folder_that_a_mount_below_shows_in_itself(below: Path, tmp_path: Path) -> None:
+    (below / "a/b/c").mkdir(parents=True)
+    (below / "a/loop").mkdir()
+    (below / "a/b/loop").mkdir()
+    top = tmp_path / "top"
+    top.mkdir()
+    with contextlib.ExitStack() as stack:
+        for name, later in (("a/loop", "a/loop"), ("a/b/loop", "a/moved/loop")):
+            run("mount", "--bind", below / "a", below / name)
+            stack.callback(run, "umount", below / later)
+        stack.enter_context(mounted(below, top, descriptors=DESCRIPTORS))
+        assert (top / "a/b/c").is_dir()
+        for loop in (top / "a/loop", top / "a/b/loop"):
+            with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+                loop.stat()
+            close_descriptors(top)
+            assert sorted(os.listdir(top / "a")) == ["b", "loop"]
+        os.rename(top / "a/b", top / "a/moved")
+        close_descriptors(top)
+        assert sorted(os.listdir(top / "a/moved")) == ["c", "loop"]
 
 
 def test_a_name_that_stands_for_another_file_below(below: Path, tmp_path: Path) -> None:
