@@ -98,7 +98,8 @@ void serve_open(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
     auto handle = std::make_shared<FileHandle>();
     OpenedFile& opened = handle->opened;
     KeptFiles& kept = served(request).kept;
-    auto found = writes ? std::nullopt : kept.find(key_of(node));
+    const bool may_be_kept = !writes && served(request).nodes.is_current(node);
+    auto found = may_be_kept ? kept.find(key_of(node)) : std::nullopt;
     if (found.has_value()) opened = std::move(*found);
     int error = found.has_value() ? 0 : open_counted(request, &node, writes, &opened);
     if (error == 0) error = finish_open(served(request), &node, &opened, file);

@@ -23,7 +23,7 @@ NamedObject Nodes::begin_change(const Below& folder, const char* name) {
     ++object.node->uses_;
     ++object.node->changes_;
     if (!object.node->descriptor_) object.node->descriptor_ = object.below;
-    file_as_closable(*object.node, &left);
+    enter_in_list(*object.node, &left);
     return object;
 }
 
@@ -33,7 +33,7 @@ void Nodes::end_change(const NamedObject& object) {
     const std::lock_guard lock(mutex_);
     --object.node->uses_;
     --object.node->changes_;
-    file_as_closable(*object.node, &left);
+    enter_in_list(*object.node, &left);
     drop_unused(object.node, &left);
 }
 
@@ -44,7 +44,7 @@ void Nodes::lost(const NamedObject& gone, const Node& folder, const char* name, 
     // It may have been opened by this name, and be known by another now.
     if (nameless(node->descriptor_.get()) == Nameless::kKeptByNfs) {
         left->descriptors.push_back(std::exchange(node->descriptor_, {}));
-        file_as_closable(*node, left);
+        enter_in_list(*node, left);
     }
     if (node->parent_ != &folder || node->name_ != name) return;
     if (!opened(*node) && nameless(gone.below.get()) != Nameless::kKeptByNfs)
@@ -52,10 +52,10 @@ void Nodes::lost(const NamedObject& gone, const Node& folder, const char* name, 
     lose_name(*node, left);
 }
 
-void Nodes::removed(const NamedObject& gone, const Node& folder, const char* name) {
+void Nodes::removed(const NamedObject& gone, Node& folder, const char* name) {
     Leftovers left;
     const std::lock_guard lock(mutex_);
-    ++name_changes_;
+    ++folder.name_changes_;
     lost(gone, folder, name, &left);
 }
 
@@ -63,7 +63,8 @@ void Nodes::renamed(const NamedObject& moved, Node& from, const char* name,
                     const NamedObject& replaced, Node& to, const char* to_name, bool exchanged) {
     Leftovers left;
     const std::lock_guard lock(mutex_);
-    ++name_changes_;
+    ++from.name_changes_;
+    ++to.name_changes_;
     Node* const node = moved.below ? find(moved.identity, &left) : nullptr;
     Node* const other = replaced.below ? find(replaced.identity, &left) : nullptr;
     if (node != nullptr && node == other) return;  // two names of one file: both stay

@@ -12,7 +12,9 @@
 namespace penstock::cache_service {
 
 Nodes::Nodes(int root, size_t open_max)
-    : root_(Identity{.type = S_IFDIR}), open_max_(std::max<size_t>(open_max, 1)) {
+    : root_(Identity{.type = S_IFDIR}),
+      open_max_(std::max<size_t>(open_max, 1)),
+      nameless_max_(std::max<size_t>(open_max / 4, 1)) {
     root_.descriptor_ = Below::take(root);
 }
 
@@ -30,7 +32,7 @@ Nodes::~Nodes() {
 }
 
 Below Nodes::opened(Node& node) {
-    if (node.is_closable_) closable_.splice(closable_.begin(), closable_, node.use_);
+    if (node.list_ != nullptr) node.list_->splice(node.list_->begin(), *node.list_, node.use_);
     if (node.descriptor_) return node.descriptor_;
     if (node.handles_ == nullptr) return {};
     const std::shared_ptr<Handle>& handle = node.handles_->self_;
@@ -39,27 +41,31 @@ Below Nodes::opened(Node& node) {
 
 // Enters a node among those whose descriptor may be closed, or takes it out, and closes the
 // descriptors that were not used for longest.
-void Nodes::file_as_closable(Node& node, Leftovers* left) {
-    const bool is_closable = &node != &root_ && node.descriptor_ && node.changes_ == 0 &&
-                             (node.parent_ != nullptr || node.handles_ != nullptr);
-    if (is_closable && !node.is_closable_) {
-        closable_.push_front(&node);
-        node.use_ = closable_.begin();
-    } else if (!is_closable && node.is_closable_) {
-        closable_.erase(node.use_);
+void Nodes::enter_in_list(Node& node, Leftovers* left) {
+    std::list<Node*>* list = nullptr;
+    if (&node != &root_ && node.descriptor_ && node.changes_ == 0)
+        list = node.parent_ != nullptr || node.handles_ != nullptr ? &closable_ : &nameless_;
+    if (list != node.list_) {
+        if (node.list_ != nullptr) node.list_->erase(node.use_);
+        if (list != nullptr) node.use_ = list->insert(list->begin(), &node);
+        node.list_ = list;
     }
-    node.is_closable_ = is_closable;
-    while (closable_.size() > open_max_) {
-        Node& unused = *closable_.back();
-        closable_.pop_back();
-        unused.is_closable_ = false;
+    close_oldest(&closable_, open_max_, left);
+    close_oldest(&nameless_, nameless_max_, left);
+}
+
+void Nodes::close_oldest(std::list<Node*>* list, size_t count_max, Leftovers* left) {
+    while (list->size() > count_max) {
+        Node& unused = *list->back();
+        list->pop_back();
+        unused.list_ = nullptr;
         left->descriptors.push_back(std::exchange(unused.descriptor_, {}));
     }
 }
 
 void Nodes::set_descriptor(Node& node, const Below& below, Leftovers* left) {
     node.descriptor_ = below;
-    file_as_closable(node, left);
+    enter_in_list(node, left);
 }
 
 // Drops a node that nothing needs, and then those above it that were needed for it only.
@@ -67,7 +73,7 @@ void Nodes::drop_unused(Node* node, Leftovers* left) {
     while (node != nullptr && node != &root_ && node->lookups_ == 0 && node->uses_ == 0 &&
            node->handles_ == nullptr) {
         Node* const parent = node->parent_;
-        if (node->is_closable_) closable_.erase(node->use_);
+        if (node->list_ != nullptr) node->list_->erase(node->use_);
         const auto [first,
                     last] = nodes_.equal_range({node->identity.device, node->identity.number});
         const auto place = std::find_if(
@@ -82,7 +88,7 @@ void Nodes::drop_unused(Node* node, Leftovers* left) {
 void Nodes::lose_name(Node& node, Leftovers* left) {
     Node* const parent = std::exchange(node.parent_, nullptr);
     node.name_.clear();
-    file_as_closable(node, left);
+    enter_in_list(node, left);
     if (parent == nullptr) return;
     --parent->uses_;
     drop_unused(parent, left);
@@ -102,27 +108,34 @@ void Nodes::set_name(Node& node, Node& parent, const char* name, Leftovers* left
     ++parent.uses_;
     Node* const old = std::exchange(node.parent_, &parent);
     node.name_ = name;
-    file_as_closable(node, left);
+    enter_in_list(node, left);
     if (old == nullptr) return;
     --old->uses_;
     drop_unused(old, left);
 }
 
 // Returns the node of an object. A node without a descriptor does not keep its object from being
-// removed below, and then another may have its number.
+// removed below, and then another may have its number. Without a name it probably was removed.
 Node* Nodes::find(const Identity& identity, Leftovers* left) {
     const auto [first, last] = nodes_.equal_range({identity.device, identity.number});
     for (auto place = first; place != last; ++place) {
         Node& node = *place->second;
         if (node.is_replaced_) continue;
         const bool is_open = node.descriptor_ || node.handles_ != nullptr;
-        if (is_open ? node.identity.type == identity.type : node.identity.is(identity))
+        const bool may_be = node.parent_ != nullptr || node.identity.born_s != 0;
+        if (is_open ? node.identity.type == identity.type : may_be && node.identity.is(identity))
             return &node;
         node.is_replaced_ = true;
         lose_name(node, left);
         return nullptr;
     }
     return nullptr;
+}
+
+bool Nodes::is_current(const Node& node) {
+    const std::lock_guard lock(mutex_);
+    return !node.is_replaced_ &&
+           (node.parent_ != nullptr || node.descriptor_ || node.handles_ != nullptr);
 }
 
 Below Nodes::open(Node& node) {
@@ -196,7 +209,7 @@ Node* Nodes::look_up(Node& folder, const char* name, Below* below, struct stat* 
     const Below in = open(folder);
     if (!in) return nullptr;
     for (int tries = 1;; ++tries) {
-        const uint64_t changes_before = name_changes_;
+        const uint64_t changes_before = folder.name_changes_;
         Identity identity;
         *below = Below::open(in, name);
         if (!*below || !describe(*below, found, &identity)) return nullptr;
@@ -204,7 +217,7 @@ Node* Nodes::look_up(Node& folder, const char* name, Below* below, struct stat* 
         const std::lock_guard lock(mutex_);
         Node* node = find(identity, &left);
         const bool is_named = node != nullptr && node->parent_ == &folder && node->name_ == name;
-        const bool may_have_moved = !is_named && changes_before != name_changes_;
+        const bool may_have_moved = !is_named && changes_before != folder.name_changes_;
         if (may_have_moved && tries < kTriesMax) continue;
         if (node == nullptr) {
             const auto place = nodes_.emplace(std::pair(identity.device, identity.number),
@@ -212,9 +225,10 @@ Node* Nodes::look_up(Node& folder, const char* name, Below* below, struct stat* 
             node = place->second.get();
         }
         ++node->lookups_;
-        // One without a name that is known keeps its descriptor until it is looked up again.
+        // Where names change all the time this one may be wrong. That shows when it is used, and
+        // without one the node could not be closed.
+        if (!may_have_moved || node->parent_ == nullptr) set_name(*node, folder, name, &left);
         if (!opened(*node)) set_descriptor(*node, *below, &left);
-        if (!may_have_moved) set_name(*node, folder, name, &left);
         return node;
     }
 }
@@ -232,11 +246,13 @@ bool Nodes::forget(Node& node, uint64_t count) {
 void Nodes::close_all() {
     Leftovers left;
     const std::lock_guard lock(mutex_);
-    for (Node* const node : closable_) {
-        node->is_closable_ = false;
-        left.descriptors.push_back(std::exchange(node->descriptor_, {}));
-    }
-    closable_.clear();
+    close_oldest(&closable_, 0, &left);
+}
+
+void Nodes::close_nameless() {
+    Leftovers left;
+    const std::lock_guard lock(mutex_);
+    close_oldest(&nameless_, 0, &left);
 }
 
 void Nodes::add_handle(Node& node, const std::shared_ptr<Handle>& handle) {
@@ -246,7 +262,7 @@ void Nodes::add_handle(Node& node, const std::shared_ptr<Handle>& handle) {
     handle->next_ = node.handles_;
     if (handle->next_ != nullptr) handle->next_->previous_ = handle.get();
     node.handles_ = handle.get();
-    if (node.parent_ == nullptr) file_as_closable(node, &left);
+    if (node.parent_ == nullptr) enter_in_list(node, &left);
 }
 
 void Nodes::remove_handle(Node& node, Handle& handle) {
@@ -262,7 +278,7 @@ void Nodes::remove_handle(Node& node, Handle& handle) {
         const std::string path = "/proc/self/fd/" + std::to_string(handle.descriptor);
         if (!node.descriptor_ && nameless(handle.descriptor) != Nameless::kKeptByNfs)
             node.descriptor_ = Below::take(::open(path.c_str(), O_PATH | O_CLOEXEC));
-        file_as_closable(node, &left);
+        enter_in_list(node, &left);
     }
     drop_unused(&node, &left);
 }

@@ -4,7 +4,9 @@
 // last keep a descriptor; another is opened again by its name when a request needs it, and must be
 // the same object then (ESTALE: the kernel looks the path up again). So there may be any number of
 // nodes. What has lost its name keeps its descriptor, except where that would keep its folder from
-// being removed (NFS); there it lives on in the handles that programs have. Any thread.
+// being removed (NFS); there it lives on in the handles that programs have. Of what programs hold
+// without a handle (O_PATH, working directories) only so much is kept: nothing else limits it. Any
+// thread.
 //
 // A node lives while the kernel has looked it up, while nodes in it live, and while requests say
 // so.
@@ -57,16 +59,19 @@ public:
 private:
     friend class Nodes;
     // The lock of Nodes guards all of these.
-    uint64_t lookups_ = 0;            // that the kernel has not forgotten
-    uint64_t uses_ = 0;               // nodes whose parent it is, and requests
-    unsigned changes_ = 0;            // of its name, now; it keeps its descriptor meanwhile
-    Node* parent_ = nullptr;          // null: it has no name that is known
-    std::string name_;                // in the parent
-    Below descriptor_;                // O_PATH; none: it is opened when a request needs it
-    bool is_closable_ = false;        // is in Nodes::closable_
-    bool is_replaced_ = false;        // its number is another object's now
-    std::list<Node*>::iterator use_;  // in Nodes::closable_
-    Handle* handles_ = nullptr;       // the first of those that programs have
+    uint64_t lookups_ = 0;              // that the kernel has not forgotten
+    uint64_t uses_ = 0;                 // nodes whose parent it is, and requests
+    unsigned changes_ = 0;              // of its name, now; it keeps its descriptor meanwhile
+    Node* parent_ = nullptr;            // null: it has no name that is known
+    std::string name_;                  // in the parent
+    Below descriptor_;                  // O_PATH; none: it is opened when a request needs it
+    bool is_replaced_ = false;          // its number is another object's now
+    std::list<Node*>* list_ = nullptr;  // that it is in: closable_ or nameless_ of Nodes
+    std::list<Node*>::iterator use_;    // in that list
+    Handle* handles_ = nullptr;         // the first of those that programs have
+    // Counts changes of names in this folder, after each. A look-up that saw none knows that its
+    // name is right.
+    std::atomic<uint64_t> name_changes_{0};
 };
 
 // What a name stands for while a request changes it. Its node keeps a descriptor meanwhile.
@@ -80,7 +85,7 @@ struct NamedObject {
 class Nodes {
 public:
     // Takes over `root`, a descriptor opened with O_PATH. At most about `open_max` nodes that could
-    // be opened again keep a descriptor.
+    // be opened again keep a descriptor, and a quarter as many that could not.
     Nodes(int root, size_t open_max);
     // Closes what programs still have open, when the mount ends under them.
     ~Nodes();
@@ -97,6 +102,9 @@ public:
     // Returns a descriptor of a node: its own, that of a handle, or a new one. Returns none with
     // errno set; ESTALE: its name stands for nothing or for another object.
     Below open(Node& node);
+    // Returns whether a node may stand for what has its number now. What is found by the number
+    // alone is of another object otherwise.
+    bool is_current(const Node& node);
     // Finds the object `name` of a folder, opens it, describes it in `found` and counts a look-up.
     // Returns null with errno set.
     Node* look_up(Node& folder, const char* name, Below* below, struct stat* found);
@@ -104,6 +112,8 @@ public:
     bool forget(Node& node, uint64_t count);
     // Closes all descriptors that can be opened again, because descriptors are short.
     void close_all();
+    // Closes those of nodes without a name too, which are lost with it (ESTALE).
+    void close_nameless();
 
     void add_handle(Node& node, const std::shared_ptr<Handle>& handle);
     // Drops the table's share of a handle, which closes it unless a request uses it.
@@ -113,7 +123,7 @@ public:
     NamedObject begin_change(const Below& folder, const char* name);
     void end_change(const NamedObject& object);
     // Say what has been done to names of this mount, before the kernel is told.
-    void removed(const NamedObject& gone, const Node& folder, const char* name);
+    void removed(const NamedObject& gone, Node& folder, const char* name);
     // `replaced` is what `to_name` stood for; it has the old name now if the two were exchanged.
     void renamed(const NamedObject& moved, Node& from, const char* name,
                  const NamedObject& replaced, Node& to, const char* to_name, bool exchanged);
@@ -142,7 +152,8 @@ private:
     void set_descriptor(Node& node, const Below& below, Leftovers* left);
     void set_name(Node& node, Node& parent, const char* name, Leftovers* left);
     void lose_name(Node& node, Leftovers* left);
-    void file_as_closable(Node& node, Leftovers* left);
+    void enter_in_list(Node& node, Leftovers* left);
+    static void close_oldest(std::list<Node*>* list, size_t count_max, Leftovers* left);
     void drop_unused(Node* node, Leftovers* left);
     void lost(const NamedObject& gone, const Node& folder, const char* name, Leftovers* left);
 
@@ -151,12 +162,11 @@ private:
                      Leftovers* left);
 
     Node root_;
-    const size_t open_max_;
+    const size_t open_max_, nameless_max_;
     std::mutex mutex_;
     Table nodes_;
-    std::list<Node*> closable_;  // have a descriptor and can be opened again; last used first
-    // Counts changes of names, after each. A look-up that saw none knows that its name is right.
-    std::atomic<uint64_t> name_changes_{0};
+    // Have a descriptor, last used first: can be opened again; have neither a name nor a handle.
+    std::list<Node*> closable_, nameless_;
 };
 
 }  // namespace penstock::cache_service

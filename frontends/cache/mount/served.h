@@ -52,6 +52,9 @@ auto with_descriptors(Served* all, const Open& open) {
     opened = open();
     if (opened || (errno != EMFILE && errno != ENFILE)) return opened;
     (void)all->cache.flush();  // files that were dirty are closed then
+    opened = open();
+    if (opened || (errno != EMFILE && errno != ENFILE)) return opened;
+    all->nodes.close_nameless();  // last, as programs may still use them
     return open();
 }
 // Returns a descriptor of a node, which stays open while the result lives. Returns none with errno

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,6 +138,26 @@ def test_what_has_no_name_any_more_goes_on(below: Path) -> None:
                 assert (told.st_mode & 0o777, told.st_nlink, told.st_size) == (0o604, 0, 2)
             assert os.listdir(f"/proc/self/fd/{folder}") == []
         assert (below / "replaced").read_text() == "new"
+
+
+def test_what_is_held_without_a_name_is_not_kept_without_end(below: Path) -> None:
+    count, kept = DESCRIPTORS, DESCRIPTORS // 16
+    with mounted(below, descriptors=DESCRIPTORS), contextlib.ExitStack() as stack:
+        files = []
+        for i in range(count):
+            os.mknod(below / "file", 0o600 | stat.S_IFREG)
+            (below / "folder").mkdir()
+            files.append(stack.enter_context(held(below / "file")))
+            stack.enter_context(held(below / "folder"))
+            os.unlink(below / "file")
+            os.rmdir(below / "folder")
+            if i == kept // 2 - 1:
+                assert text_of(files[0]) == ""  # it is among the files that stay open then
+        assert len(os.listdir(below / "others")) == NAMES
+        assert text_of(files[-1]) == ""
+        for lost in files[1 : -kept // 2]:
+            with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+                text_of(lost)
 
 
 def test_names_that_change_below_are_found_again(below: Path, tmp_path: Path) -> None:
