@@ -128,7 +128,7 @@ public:
     FuseMount(const FileCache& cache, int root, int lock, std::string report)
         : lock_(lock),
           served_{.cache = cache,
-                  .handles = HandleLimit(descriptors_max()),
+                  .handles = HandleLimit(descriptors_max(), geteuid() == 0),
                   .nodes = Nodes(root, descriptors_max() / 4),
                   .report = std::move(report),
                   .as_callers = geteuid() == 0,

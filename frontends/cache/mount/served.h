@@ -66,14 +66,15 @@ inline Below open_node(fuse_req_t request, Node& node) {
 inline Below open_node(fuse_req_t request, fuse_ino_t number) {
     return open_node(request, node_of(request, number));
 }
-// Counts one more descriptor of the program that sent a request. Returns null with errno set if it
-// may have no more.
+// Counts one more descriptor of who sent a request. Returns null with errno set if there are no
+// more for that one.
 inline std::shared_ptr<const void> count_handle(fuse_req_t request) {
     Served& all = served(request);
-    const pid_t program = fuse_req_ctx(request)->pid;
-    if (auto counted = all.handles.enter(program); counted != nullptr) return counted;
+    const fuse_ctx& caller = *fuse_req_ctx(request);
+    if (auto counted = all.handles.enter(caller.uid, caller.pid); counted != nullptr)
+        return counted;
     all.kept.drop_all();
-    return all.handles.enter(program);
+    return all.handles.enter(caller.uid, caller.pid);
 }
 // Takes back look-ups of the kernel.
 inline void forget(fuse_req_t request, fuse_ino_t number, uint64_t count) {

@@ -3,11 +3,15 @@
 import contextlib
 import ctypes
 import errno
+import json
 import os
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mounting import mounted, needs_mounts, penstock, run, serving
@@ -253,41 +257,67 @@ def test_a_number_that_another_file_has_got(below: Path, tmp_path: Path) -> None
         assert (top / name).read_text() == "other text"
 
 
+# Opens all files of a folder by several threads, as the user that it is told if that is not 0, and
+# closes them when its input ends.
+GREEDY = """
+import json, os, sys, threading
+folder, count, user = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+os.chdir(folder)
+if user:
+    os.setuid(user)
+opened, errors = {}, []
+def open_some(first):
+    for i in range(first, count, 8):
+        try:
+            opened[i] = os.open(f"{i}", os.O_RDWR if i % 2 else os.O_RDONLY)
+        except OSError as error:
+            errors.append(error.errno)
+threads = [threading.Thread(target=open_some, args=(first,)) for first in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+right = all(os.pread(opened[i], 20, 0) == b"text %d" % i for i in opened)
+print(json.dumps({"opened": len(opened), "errors": errors, "right": right}), flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def greedy(folder: Path, count: int, user: int = 0) -> Iterator[dict[str, Any]]:
+    """Let a program open more files of a folder than it may have."""
+    words = [sys.executable, "-c", GREEDY, str(folder), f"{count}", f"{user}"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as program:
+        assert program.stdout is not None
+        yield json.loads(program.stdout.readline())
+        program.communicate()
+    assert program.returncode == 0
+
+
 def test_a_program_that_opens_too_much_fails_alone(below: Path) -> None:
-    descriptors = 400
-    for i in range(descriptors):
+    count = 400
+    for i in range(count):
         (below / f"{i}").write_text(f"text {i}")
-    with mounted(below, descriptors=descriptors):
-        opened: list[int] = []
-        errors: list[int] = []
-
-        def open_all() -> None:
-            for i in range(descriptors):
-                try:
-                    descriptor = os.open(below / f"{i}", os.O_RDWR if i % 2 else os.O_RDONLY)
-                except OSError as error:
-                    errors.append(error.errno or 0)
-                else:
-                    opened.append(descriptor)
-
-        # A thread stands for another program: the mount knows both by their numbers.
+        (below / f"{i}").chmod(0o666)
+    below.chmod(0o755)
+    user = 65534 if os.geteuid() == 0 else 0
+    with mounted(below, descriptors=count):
         for _ in range(2):
-            greedy = threading.Thread(target=open_all)
-            greedy.start()
-            greedy.join()
-            assert len(opened) >= descriptors * 7 // 10
-            assert errors == [errno.EMFILE] * (descriptors - len(opened))
-            assert errors
-            for i, descriptor in enumerate(opened):
-                assert os.pread(descriptor, 20, 0).decode() == f"text {i}"
-            (below / "mine").write_text("mine")
-            assert (below / "mine").read_text() == "mine"
-            assert len(os.listdir(below)) == descriptors + 2
-            for descriptor in opened:
-                os.close(descriptor)
-            opened.clear()
-            errors.clear()
-        for i in range(descriptors):
+            with greedy(below, count, user) as first, greedy(below, count, user) as second:
+                assert first["opened"] >= count * 7 // 10
+                # A user's programs share what each user gets in the end; root's do not. A file that
+                # another has open for reading, too, takes no descriptor more.
+                assert second["opened"] in (range(8) if user else range(16, 24))
+                for told in (first, second):
+                    assert told["errors"] == [errno.EMFILE] * (count - told["opened"])
+                    assert told["right"]
+                with greedy(below, count) as other:
+                    assert other["opened"] in range(16, 24)
+                (below / "mine").write_text("mine")
+                assert (below / "mine").read_text() == "mine"
+                assert len(os.listdir(below)) == count + 2
+        for i in range(count):
             assert (below / f"{i}").read_text() == f"text {i}"
 
 
