@@ -26,11 +26,9 @@ public:
     ~ReadFiles();
     ReadFiles(const ReadFiles&) = delete;
     ReadFiles& operator=(const ReadFiles&) = delete;
-    // Files of this device are shown by the mount, whose files below are of the other one.
-    void set_mount(uint64_t device, uint64_t below) {
-        mount_ = device;
-        below_mount_ = below;
-    }
+    // Files of this device are shown by the mount, whose files below are of the other one. Both
+    // share the descriptors of the process.
+    void set_mount(uint64_t device, uint64_t below);
 
     // Opens the file behind a program's descriptor once more, and lets programs read it by the
     // table, and write it by grants if `how` is 1. If it is 2, the program writes it below, so only
@@ -40,6 +38,11 @@ public:
     void used(const cache_protocol::CacheRequest& request);
     // Answers kGrant, kSync, kFlush, kPass and kError for a file.
     cache_protocol::CacheReply change(const cache_protocol::CacheRequest& request);
+    // Closes a file, because its name goes through the mount. Programs that have it open read it
+    // there.
+    void drop(uint64_t device, uint64_t inode) { (void)remove({device, inode}); }
+    // Closes all files that programs do not write here, because descriptors are short.
+    void drop_all();
     // Closes files whose last name is gone, so that their storage is free. Looks at some of them.
     void close_unlinked();
     // Returns the files that programs read most, as a JSON array.
@@ -84,7 +87,7 @@ public:
     static Result<std::unique_ptr<Clients>> listen(
         const std::string& path, FileCache cache,
         std::function<std::string(const ReadFiles&)> statistics, std::function<void()> stop);
-    void set_mount(uint64_t device, uint64_t below) { files_.set_mount(device, below); }
+    [[nodiscard]] ReadFiles& files() { return files_; }
     ~Clients();
     Clients(const Clients&) = delete;
     Clients& operator=(const Clients&) = delete;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -194,12 +195,21 @@ bool take_folder(const Options& options, ShownFolder* folder, std::string* error
     return options.mountpoint.empty() || Mount::take(options.path, folder, error);
 }
 // Returns null with an error, or where no mount is asked for.
+// `reading` are the files of preloaded programs, once there are any.
 std::unique_ptr<Mount> start_mount(const Options& options, const ShownFolder& folder,
                                    const FileCache& cache, const Report& report,
-                                   std::string* error) {
+                                   const std::atomic<ReadFiles*>& reading, std::string* error) {
     if (options.mountpoint.empty()) return nullptr;
-    return Mount::start(cache, options.path, folder, options.mountpoint, {.report = report.place()},
-                        error);
+    const OtherFiles others{.close =
+                                [&reading](dev_t device, ino_t number) {
+                                    if (reading != nullptr) reading.load()->drop(device, number);
+                                },
+                            .close_all =
+                                [&reading] {
+                                    if (reading != nullptr) reading.load()->drop_all();
+                                }};
+    return Mount::start(cache, options.path, folder, options.mountpoint,
+                        {.report = report.place(), .others = others}, error);
 }
 #else
 struct ShownFolder {};
@@ -214,6 +224,7 @@ bool take_folder(const Options& options, ShownFolder* /*folder*/, std::string* e
 }
 std::unique_ptr<Mount> start_mount(const Options& /*options*/, const ShownFolder& /*folder*/,
                                    const FileCache& /*cache*/, const Report& /*report*/,
+                                   const std::atomic<ReadFiles*>& /*reading*/,
                                    std::string* /*error*/) {
     return nullptr;
 }
@@ -225,8 +236,9 @@ int serve(const Options& options, const ShownFolder& folder, const FileCache& ca
     const int stop = eventfd(0, EFD_CLOEXEC);
     struct stat below {};
     (void)stat(options.path.c_str(), &below);  // the mount may hide it
-    const auto mount = start_mount(options, folder, cache, *report, &error);
     std::unique_ptr<Clients> clients;
+    std::atomic<ReadFiles*> reading{nullptr};
+    const auto mount = start_mount(options, folder, cache, *report, reading, &error);
     if (error.empty() && !options.socket.empty()) {
         auto listening = Clients::listen(
             options.socket, cache,
@@ -236,7 +248,8 @@ int serve(const Options& options, const ShownFolder& folder, const FileCache& ca
             clients = std::move(listening.value());
             struct stat shown {};
             if (mount != nullptr && stat(options.mountpoint.c_str(), &shown) == 0)
-                clients->set_mount(shown.st_dev, below.st_dev);
+                clients->files().set_mount(shown.st_dev, below.st_dev);
+            reading = &clients->files();
         } else {
             error = options.socket + ": " + listening.status().message();
         }

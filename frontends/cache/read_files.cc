@@ -61,14 +61,24 @@ ReadFiles::ReadFiles(FileCache cache)
       open_max_(open_files_max()),
       leases_([this](int descriptor) { broken(descriptor); }) {}
 
+void ReadFiles::set_mount(uint64_t device, uint64_t below) {
+    const std::lock_guard lock(mutex_);
+    mount_ = device;
+    below_mount_ = below;
+    open_max_ /= 2;
+}
+
 CacheReply ReadFiles::open(int descriptor, uint32_t how) {
     const bool writes = how == 1;
     struct stat status {};
     if (fstat(descriptor, &status) != 0) return error_reply(errno);
     if (!S_ISREG(status.st_mode)) return error_reply(ESPIPE);
     // The kernel has bytes of a mount's files, and would not see what programs write here.
-    if (mount_ != 0 && status.st_dev == mount_)
-        return writes ? error_reply(EOPNOTSUPP) : open_of_mount(status.st_ino);
+    if (mount_ != 0 && status.st_dev == mount_) {
+        if (writes) return error_reply(EOPNOTSUPP);
+        // Nothing would say when a file without a name is to be closed.
+        return status.st_nlink == 0 ? error_reply(EAGAIN) : open_of_mount(status.st_ino);
+    }
     if (how > 1) return error_reply(EAGAIN);
     const Key key{status.st_dev, status.st_ino};
     if (const auto known = find(key);
@@ -241,6 +251,22 @@ CacheReply ReadFiles::fetch(const CacheRequest& request) {
     reply.slot = request.slot;
     reply.size = got.value();
     return reply;
+}
+
+void ReadFiles::drop_all() {
+    std::vector<std::shared_ptr<Entry>> closed;  // after the lock
+    const std::lock_guard lock(mutex_);
+    for (auto at = entries_.begin(); at != entries_.end();) {
+        const std::shared_ptr<Entry>& entry = at->second;
+        if (entry->writes) {
+            ++at;
+            continue;
+        }
+        entry->file.publish(CachedFile::Readable::kNo);
+        uses_.erase(entry->use);
+        closed.push_back(entry);
+        at = entries_.erase(at);
+    }
 }
 
 void ReadFiles::close_unlinked() {

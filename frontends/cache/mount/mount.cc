@@ -125,14 +125,15 @@ std::string escaped(const std::string& text) {
 
 class FuseMount : public Mount {
 public:
-    FuseMount(const FileCache& cache, int root, int lock, std::string report)
+    FuseMount(const FileCache& cache, int root, int lock, const MountOptions& options)
         : lock_(lock),
           served_{.cache = cache,
                   .handles = HandleLimit(descriptors_max(), geteuid() == 0),
                   .nodes = Nodes(root, descriptors_max() / 4),
-                  .report = std::move(report),
+                  .report = options.report,
                   .as_callers = geteuid() == 0,
-                  .kept = KeptFiles(std::min(descriptors_max() / 4, kKeptFilesMax))} {}
+                  .kept = KeptFiles(std::min(descriptors_max() / 4, kKeptFilesMax)),
+                  .others = options.others} {}
     FuseMount(const FuseMount&) = delete;
     FuseMount& operator=(const FuseMount&) = delete;
     ~FuseMount() override {
@@ -228,7 +229,7 @@ std::unique_ptr<Mount> Mount::start(const FileCache& cache, const std::string& p
     struct sigaction wake {};
     wake.sa_handler = [](int) {};
     sigaction(kWakeSignal, &wake, nullptr);
-    auto mount = std::make_unique<FuseMount>(cache, folder.root, folder.lock, options.report);
+    auto mount = std::make_unique<FuseMount>(cache, folder.root, folder.lock, options);
     if (!prepare_mountpoint(path, mountpoint, error) ||
         !mount->start(path, mountpoint, options.threads_max, error))
         return nullptr;

@@ -5,6 +5,9 @@
 // the kernel's. Any thread may call stop(); the other calls are for the thread that starts it.
 #pragma once
 
+#include <sys/types.h>
+
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -12,9 +15,17 @@
 
 namespace penstock::cache_service {
 
+// Files that the process has open for others than programs that use the mount. Any thread calls
+// these.
+struct OtherFiles {
+    std::function<void(dev_t device, ino_t number)> close = [](dev_t, ino_t) {};  // its name goes
+    std::function<void()> close_all = [] {};  // descriptors are short
+};
+
 struct MountOptions {
     unsigned threads_max = 16;  // that serve requests
     std::string report;  // what a program reads as the attribute kReportAttribute of the root
+    OtherFiles others;
 };
 
 // An extended attribute of the root that tells how to reach the process behind the mount.

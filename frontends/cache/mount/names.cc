@@ -43,7 +43,9 @@ private:
 // name, which is in the way when the folder is removed.
 void drop_kept(fuse_req_t request, const Named& named) {
     const Identity& identity = named.object().identity;
-    if (named.descriptor() >= 0) served(request).kept.drop({identity.device, identity.number});
+    if (named.descriptor() < 0) return;
+    served(request).kept.drop({identity.device, identity.number});
+    served(request).others.close(identity.device, identity.number);
 }
 
 int error_of(int result) { return result == 0 ? 0 : errno; }

@@ -12,6 +12,7 @@
 
 #include "handle_limit.h"
 #include "kept_files.h"
+#include "mount.h"
 #include "nodes.h"
 #include "penstock/file_cache.h"
 
@@ -29,6 +30,7 @@ struct Served {
     std::string report;  // the value of kReportAttribute
     bool as_callers;     // this process may act as any user, so files belong to who makes them
     KeptFiles kept;
+    OtherFiles others;
     bool writes_direct = false;  // files that are only written; set when the session begins
 };
 
@@ -48,6 +50,7 @@ auto with_descriptors(Served* all, const Open& open) {
     auto opened = open();
     if (opened || (errno != EMFILE && errno != ENFILE)) return opened;
     all->kept.drop_all();
+    all->others.close_all();
     all->nodes.close_all();
     opened = open();
     if (opened || (errno != EMFILE && errno != ENFILE)) return opened;

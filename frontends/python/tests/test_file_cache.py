@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from caching import DEVICES, SANDBOX, Cache, making, settled
-from mounting import needs_mounts
+from mounting import needs_mounts, penstock, serving
 
 from penstock import _core
 
@@ -413,6 +413,47 @@ def test_a_mount_shares_its_cache_with_programs(cache: Cache, tmp_path: Path) ->
     finally:
         cache.command("umount", shown)
     assert (cache.folder / "a").stat().st_size == int(size)
+
+
+READ_ALL = """
+import os, sys
+for i in range(int(sys.argv[2])):
+    with open(f"{sys.argv[1]}/{i}", "rb", buffering=0) as file:
+        assert file.read() == b"%d" % i
+"""
+
+
+@needs_mounts
+@pytest.mark.parametrize("cache", ["cpu"], indirect=True)
+def test_a_mount_has_what_its_programs_read_closed(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file goes with its name; and all of them where a program needs the descriptors."""
+    count, held = 400, 290
+    for i in range(count):
+        (cache.folder / f"{i}").write_text(f"{i}")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", cache.environment["XDG_RUNTIME_DIR"])
+    with serving(cache.folder, descriptors=count) as process, contextlib.ExitStack() as stack:
+        cache.run(sys.executable, "-c", READ_ALL, cache.folder, f"{count}")
+
+        def opened() -> set[str]:
+            links = Path(f"/proc/{process}/fd").iterdir()
+            return {str(link.readlink()).removeprefix(f"{cache.folder}/") for link in links}
+
+        kept = {f"{i}" for i in range(count)} & opened()
+        assert len(kept) >= count // 4
+        os.unlink(cache.folder / max(kept))
+        os.rename(cache.folder / min(kept), cache.folder / sorted(kept)[1])
+        gone = [name for name in opened() if name.endswith("(deleted)")]
+        assert [name for name in gone if not name.startswith("/memfd:")] == []
+        others = sorted({f"{i}" for i in range(count)} - kept)
+        names = (others + sorted(kept)[2:-1])[:held]
+        for name in names:
+            stack.enter_context(open(cache.folder / name, "r+b"))
+        assert len(os.listdir(cache.folder)) == count - 2
+        assert (cache.folder / names[0]).read_text() == names[0]
+        stack.close()
+        assert penstock("umount", cache.folder).returncode == 0
 
 
 def test_bad_input_is_one_line(cache: Cache) -> None:
