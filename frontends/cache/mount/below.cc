@@ -1,8 +1,12 @@
 #include "below.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
+
+#include <map>
 
 namespace penstock::cache_service {
 namespace {
@@ -16,6 +20,17 @@ struct Descriptor {
 };
 
 timespec time_of(const statx_timestamp& time) { return {time.tv_sec, time.tv_nsec}; }
+
+// Returns whether an object has one time of birth as long as it lives. Overlayfs tells that of the
+// copy which it makes at the first change of what lies in a lower layer.
+bool keeps_birth(const Below& below, dev_t device) {
+    thread_local std::map<dev_t, bool> known;
+    const auto found = known.find(device);
+    if (found != known.end()) return found->second;
+    struct statfs system {};
+    if (fstatfs(below.get(), &system) != 0) return true;
+    return known[device] = system.f_type != OVERLAYFS_SUPER_MAGIC;
+}
 
 }  // namespace
 
@@ -54,7 +69,7 @@ bool describe(const Below& below, struct stat* attributes, Identity* identity) {
     attributes->st_mtim = time_of(status.stx_mtime);
     attributes->st_ctim = time_of(status.stx_ctime);
     *identity = {attributes->st_dev, attributes->st_ino, attributes->st_mode & S_IFMT};
-    if ((status.stx_mask & STATX_BTIME) != 0) {
+    if ((status.stx_mask & STATX_BTIME) != 0 && keeps_birth(below, attributes->st_dev)) {
         identity->born_s = status.stx_btime.tv_sec;
         identity->born_ns = status.stx_btime.tv_nsec;
     }

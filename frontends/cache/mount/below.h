@@ -36,7 +36,7 @@ struct Identity {
     dev_t device = 0;
     ino_t number = 0;
     mode_t type = 0;     // S_IFMT bits
-    int64_t born_s = 0;  // 0: the file system does not tell
+    int64_t born_s = 0;  // 0: the file system does not tell, or not always the same
     uint32_t born_ns = 0;
 
     // Returns whether both are one object, as far as the file system tells.

@@ -222,6 +222,36 @@ def test_a_folder_that_a_mount_below_shows_in_itself(below: Path, tmp_path: Path
         assert sorted(os.listdir(top / "a/moved")) == ["c", "loop"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts an overlay")
+def test_a_folder_that_an_overlay_copies_stays_the_same(below: Path, tmp_path: Path) -> None:
+    (below / "folder").mkdir()
+    (below / "folder/file").write_text("text")
+    layers = tmp_path / "layers"
+    run("mkdir", "-p", layers / "upper", layers / "work", layers / "all")
+    options = f"lowerdir={below},upperdir={layers}/upper,workdir={layers}/work"
+    made = subprocess.run(
+        ["mount", "-t", "overlay", "none", "-o", options, layers / "all"], check=False
+    )
+    if made.returncode != 0:
+        pytest.skip("no overlay can be mounted here")
+    top = tmp_path / "top"
+    top.mkdir()
+    try:
+        with (
+            mounted(layers / "all", top, descriptors=DESCRIPTORS),
+            held(top / "folder") as folder,
+            held(top / "folder/file") as file,
+        ):
+            (top / "folder/new").touch()
+            os.truncate(top / "folder/file", 2)
+            close_descriptors(top)
+            assert sorted(os.listdir(f"/proc/self/fd/{folder}")) == ["file", "new"]
+            assert text_of(file) == "te"
+    finally:
+        run("umount", layers / "all")
+    assert (layers / "upper/folder/file").read_text() == "te"
+
+
 def test_a_name_that_stands_for_another_file_below(below: Path, tmp_path: Path) -> None:
     (below / "file").write_text("old")
     (below / "other").write_text("new")
