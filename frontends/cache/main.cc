@@ -202,11 +202,12 @@ std::unique_ptr<Mount> start_mount(const Options& options, const ShownFolder& fo
     if (options.mountpoint.empty()) return nullptr;
     const OtherFiles others{.close =
                                 [&reading](dev_t device, ino_t number) {
-                                    if (reading != nullptr) reading.load()->drop(device, number);
+                                    if (ReadFiles* const files = reading)
+                                        files->drop(device, number);
                                 },
                             .close_all =
                                 [&reading] {
-                                    if (reading != nullptr) reading.load()->drop_all();
+                                    if (ReadFiles* const files = reading) files->drop_all();
                                 }};
     return Mount::start(cache, options.path, folder, options.mountpoint,
                         {.report = report.place(), .others = others}, error);

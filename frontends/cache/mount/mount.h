@@ -15,8 +15,8 @@
 
 namespace penstock::cache_service {
 
-// Files that the process has open for others than programs that use the mount. Any thread calls
-// these.
+// Files that the process keeps open for programs that do not read them by the mount's requests. Any
+// thread calls these.
 struct OtherFiles {
     std::function<void(dev_t device, ino_t number)> close = [](dev_t, ino_t) {};  // its name goes
     std::function<void()> close_all = [] {};  // descriptors are short
