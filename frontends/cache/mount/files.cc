@@ -98,8 +98,9 @@ void serve_open(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
     auto handle = std::make_shared<FileHandle>();
     OpenedFile& opened = handle->opened;
     KeptFiles& kept = served(request).kept;
-    const bool may_be_kept = !writes && served(request).nodes.is_current(node);
-    auto found = may_be_kept ? kept.find(key_of(node)) : std::nullopt;
+    auto found = writes ? std::nullopt : kept.find(key_of(node));
+    // Asked now: while it is open no other file gets its number.
+    if (found.has_value() && !served(request).nodes.is_current(node)) found.reset();
     if (found.has_value()) opened = std::move(*found);
     int error = found.has_value() ? 0 : open_counted(request, &node, writes, &opened);
     if (error == 0) error = finish_open(served(request), &node, &opened, file);
