@@ -61,6 +61,8 @@ private:
     };
     std::shared_ptr<Entry> find(const Key& key);
     std::shared_ptr<Entry> remove(const Key& key);
+    bool take_out(const Key& key, const std::shared_ptr<Entry>& entry);
+    void make_room();
     Status flush_all();
     [[nodiscard]] bool is_passed(const Key& key) const;
     void broken(int descriptor);

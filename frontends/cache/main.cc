@@ -82,6 +82,7 @@ std::optional<FileCache> make_cache(const Options& options, std::string* error) 
                                     .dirty_size_max = options.dirty_size_max,
                                     .shared = !options.socket.empty(),
                                     .write_on_close = false,
+                                    .reopens_nameless = !options.mountpoint.empty(),
                                     .keep_free = options.keep_free,
                                     .tier = options.tier,
                                     .tier_size = options.tier_size,

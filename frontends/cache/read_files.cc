@@ -115,6 +115,7 @@ CacheReply ReadFiles::open(int descriptor, uint32_t how) {
 // A file that a program has open through the mount. All changes of it pass through the cache.
 CacheReply ReadFiles::open_of_mount(uint64_t inode) {
     const Key key{below_mount_, inode};
+    if (is_passed(key)) return error_reply(EAGAIN);  // a program has mapped it
     auto opened = cache_.opened(key.first, key.second);
     if (!opened.ok()) return error_reply(EAGAIN);
     if (const auto known = find(key); known != nullptr && known->leased)
@@ -126,6 +127,7 @@ CacheReply ReadFiles::open_of_mount(uint64_t inode) {
 }
 
 CacheReply ReadFiles::enter(const Key& key, const std::shared_ptr<Entry>& entry) {
+    make_room();
     entry->size = entry->file.size();
     std::shared_ptr<Entry> closed;  // after the lock
     const std::lock_guard lock(mutex_);
@@ -137,15 +139,6 @@ CacheReply ReadFiles::enter(const Key& key, const std::shared_ptr<Entry>& entry)
     }
     uses_.push_front(key);
     entry->use = uses_.begin();
-    if (entries_.size() > open_max_) {
-        auto last_use = std::prev(uses_.end());
-        while (last_use != uses_.begin() && entries_[*last_use]->writes) --last_use;
-        const Key last = *last_use;
-        uses_.erase(last_use);
-        closed = entries_[last];
-        closed->file.publish(CachedFile::Readable::kNo);
-        entries_.erase(last);
-    }
     const bool readable = entry->file.publish(entry->leased ? CachedFile::Readable::kUnchanged
                                                             : CachedFile::Readable::kUnlessRecent);
     // Somebody may have asked for the lease before the entry was there to be found.
@@ -188,7 +181,8 @@ std::shared_ptr<ReadFiles::Entry> ReadFiles::remove(const Key& key) {
 }
 
 CacheReply ReadFiles::change(const CacheRequest& request) {
-    const Key key{request.device, request.inode};
+    const bool is_of_mount = mount_ != 0 && request.device == mount_;
+    const Key key{is_of_mount ? below_mount_ : request.device, request.inode};
     if (request.kind == Request::kFlush && request.inode == 0)
         return error_reply(flush_all().error_number());
     if (request.kind == Request::kPass || request.kind == Request::kClose) {
@@ -197,9 +191,9 @@ CacheReply ReadFiles::change(const CacheRequest& request) {
             if (passed_.size() >= kPassedMax) passed_.clear();
             passed_.insert(key);
         }
-        const auto entry = remove(key);
+        const auto entry = find(key);
         if (entry == nullptr) return {};
-        entry->file.end_grants();
+        if (!take_out(key, entry)) (void)remove(key);
         return error_reply(entry->file.flush().error_number());
     }
     const auto entry = find(key);
@@ -281,22 +275,39 @@ void ReadFiles::close_unlinked() {
             if (nameless(at->second->descriptor) != Nameless::kNo) closed.emplace_back(*at);
         }
     }
-    for (const auto& [key, entry] : closed) {
-        // Programs that have it open go on with the file below, which must have all that they
-        // wrote before its syncs are the kernel's. If it cannot, this is tried again.
-        if (entry->writes) entry->file.end_grants();
-        if (entry->writes && !entry->file.flush().ok()) continue;
-        {
-            const std::lock_guard lock(mutex_);
-            const auto found = entries_.find(key);
-            if (found == entries_.end() || found->second != entry) continue;
-            entry->file.publish(CachedFile::Readable::kNo);
-            uses_.erase(entry->use);
-            entries_.erase(found);
-        }
-        if (entry->writes) entry->file.end_grants();
-        if (entry->writes) (void)entry->file.flush();
+    for (const auto& [key, entry] : closed) (void)take_out(key, entry);
+}
+
+// Takes a file out of the table, for the file below. That must have all that was written before:
+// programs that have it open read and sync it from then on. Returns false if it cannot, and leaves
+// the file where it is.
+bool ReadFiles::take_out(const Key& key, const std::shared_ptr<Entry>& entry) {
+    if (entry->writes) entry->file.end_grants();
+    if (entry->writes && !entry->file.flush().ok()) return false;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = entries_.find(key);
+        if (found == entries_.end() || found->second != entry) return true;
+        entry->file.publish(CachedFile::Readable::kNo);
+        uses_.erase(entry->use);
+        entries_.erase(found);
     }
+    if (entry->writes) entry->file.end_grants();
+    if (entry->writes) (void)entry->file.flush();
+    return true;
+}
+
+// Makes room for one more file: that goes which was used first.
+void ReadFiles::make_room() {
+    Key key;
+    std::shared_ptr<Entry> first;
+    {
+        const std::lock_guard lock(mutex_);
+        if (entries_.size() < open_max_) return;
+        key = uses_.back();
+        first = entries_[key];
+    }
+    if (!take_out(key, first)) (void)remove(key);  // it is written back later
 }
 
 // Writes back all files, and keeps none open for writing: other programs may change or run them.

@@ -224,7 +224,10 @@ size_t read_from_cache(CachedFile& file, char* to, size_t size, uint64_t offset)
         if (done == size) return done;
         if (fetched && got == 0) return done;
         if (!cache->reader.marks.live() || !cache->reader.is_file(slot, device, inode)) {
-            file.state.store(kUnknown);  // it is being changed, or the service has ended
+            // It is being changed, or the service has ended. If it has ended with what was written,
+            // the next write, sync or close tells so.
+            if (cache->reader.marks.killed() && file.has_written.load()) return done;
+            file.state.store(kUnknown);
             file.rest.store(kReadsUntilAgain);
             return done;
         }
@@ -352,6 +355,8 @@ void leave_to_stdio(int fd) {
     uint64_t expected = kKernels;
     file->position.compare_exchange(expected, kStdios);
 }
+
+bool is_cached_file(int fd) { return is_in_folder(fd); }
 
 bool is_cached_folder(const char* start) { return strncmp(folder, start, strlen(start)) == 0; }
 

@@ -45,6 +45,8 @@ bool may_serve_stream(int fd);
 void leave_to_stdio(int fd);
 // Returns whether the folder that is served begins with `start`.
 bool is_cached_folder(const char* start);
+// Returns whether a descriptor is of something below the folder that is served.
+bool is_cached_file(int fd);
 // A descriptor gets another meaning.
 void forget_cached(int fd);
 // Gives the position of a descriptor to the kernel, which moves it in a call that is made next. If

@@ -145,6 +145,11 @@ bool find_known(dev_t device, ino_t inode, CachedFile* found) {
     return true;
 }
 
+bool may_write(int fd) {
+    const int flags = kernel::fcntl(fd, F_GETFL, nullptr);
+    return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
+}
+
 bool pass(const CachedFile& file, bool for_good) {
     CacheRequest request = request_of(file, Request::kPass);
     request.writes = for_good ? 1 : 0;
@@ -243,15 +248,24 @@ void internal::flush_cached(int fd) {
     errno = error;
 }
 
-bool internal::pass_cached(int fd, bool for_good) {
+bool internal::pass_cached(int fd, bool for_good, bool is_mapped) {
     bool passed = true;
     struct stat status;
     CachedFile known;
     const int error = errno;
-    if (kernel::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
-        find_known(status.st_dev, status.st_ino, &known)) {
-        passed = pass(known, for_good);
-        if (CachedFile* file = file_at(fd); file != nullptr) file->state.store(kUnknown);
+    if (kernel::fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
+        const bool is_known = find_known(status.st_dev, status.st_ino, &known);
+        // The service is told of a file that it does not know yet, lest it should serve it later.
+        const CacheMapping* cache = is_known || !for_good ? nullptr : current_cache();
+        const bool tells = cache != nullptr && (is_mapped || may_write(fd)) && is_cached_file(fd);
+        if (tells) {
+            known.cache.store(cache->number);
+            known.device.store(status.st_dev);
+            known.inode.store(status.st_ino);
+        }
+        if (is_known || tells) passed = pass(known, for_good);
+        CachedFile* file = is_known || tells ? file_at(fd) : nullptr;
+        if (file != nullptr) file->state.store(kUnknown);
     }
     errno = error;
     return passed;

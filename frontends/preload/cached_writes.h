@@ -16,7 +16,7 @@ inline bool writing_back = false;  // set at start
 ssize_t write_cached(int fd, const void* from, size_t size, off_t offset);
 int sync_cached(int fd, bool data_only);
 void flush_cached(int fd);
-bool pass_cached(int fd, bool for_good);
+bool pass_cached(int fd, bool for_good, bool is_mapped = false);
 bool pass_cached_path(const char* path, int folder);
 void close_cached_path(const char* path, int folder);
 void correct_size(dev_t device, ino_t inode, off_t* size);
@@ -47,6 +47,13 @@ inline bool pass_cached(int fd, bool for_good = false) {
 }
 inline bool pass_cached_path(const char* path, int folder = -100) {  // AT_FDCWD
     return !internal::writing_back || internal::pass_cached_path(path, folder);
+}
+// The same for a file that is mapped. Without write-back only a mount serves a file that a program
+// writes: it sees what is written by a mapping late.
+inline void pass_mapped(int fd, bool is_shared, bool is_written) {
+    const bool passes = internal::writing_back || (is_shared && is_written);
+    if (passes && internal::caching.load(std::memory_order_relaxed))
+        internal::pass_cached(fd, true, is_shared);
 }
 // Has the service close the file of a path, if it knows it, after a write-back. A link is not
 // followed.

@@ -132,7 +132,8 @@ WRAP(int, ioctl, (int fd, unsigned long request, void* argument)) {
     WRAP(void*, name, (void* at, size_t size, int protection, int flags, int fd, off_t offset)) { \
         const Next* libc = next();                                                                \
         if (libc == nullptr) return kernel::mmap(at, size, protection, flags, fd, offset);        \
-        if (fd >= 0 && (flags & MAP_ANONYMOUS) == 0) pass_cached(fd, true);                       \
+        if (fd >= 0 && (flags & MAP_ANONYMOUS) == 0)                                              \
+            pass_mapped(fd, (flags & MAP_SHARED) != 0, (protection & PROT_WRITE) != 0);           \
         void* begin = libc->name(at, size, protection, flags, fd, offset);                        \
         if (begin != MAP_FAILED) mapped(begin, size, protection, flags, fd, offset);              \
         return begin;                                                                             \

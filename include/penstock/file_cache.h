@@ -36,6 +36,9 @@ struct FileCacheOptions {
     // The last copy of a CachedFile writes back before it closes. false: a thread does so later,
     // and the file below stays open until then.
     bool write_on_close = true;
+    // A file without a name and without a handle may be opened again, as one of a mount may that
+    // has been looked up: it keeps its bytes until FileCache::forget_nameless().
+    bool reopens_nameless = false;
     // Bytes of each device that stay free for other programs; 0: the cache keeps what it has. Of
     // memory of the host it is what the system has available. While fewer are free, another thread
     // gives memory back: clean memory within a second, dirty memory after its write-back. It takes
@@ -197,6 +200,9 @@ public:
     //   sets_mtime  the time of the last write is among what changes; write-backs then keep it
     // Errors: what `change` returns.
     Status change(int descriptor, bool sets_mtime, const std::function<int()>& change) const;
+    // Drops what a file without a name and without a handle has, where FileCacheOptions say that it
+    // is kept for who opens it again. Nobody can from now on. The descriptor may be one of O_PATH.
+    void forget_nameless(int descriptor) const;
     // Writes back what is dirty in any file, without waiting for the disk. Errors: the last of
     // those because of which something is still dirty.
     Status flush() const;

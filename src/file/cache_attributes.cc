@@ -166,7 +166,7 @@ Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function
         if (sets_mtime) inode->mtime_ns = inode->below.mtime_ns;
         tell_readers(*inode);
     }
-    if (gone && inode->handles == 1 && !inode->was_granted) forget_bytes(*inode);
+    if (gone && inode->handles == 1 && is_for_nobody(*inode, nameless_now)) forget_bytes(*inode);
     if (gone && log_ != nullptr) {
         lock.unlock();
         unlink_in_log(*inode);
@@ -182,8 +182,7 @@ Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function
     return {};
 }
 
-// Forgets the bytes of a file whose last name is gone, if its last handle is being closed. Who has
-// written it by grants has it open without a handle.
+// Forgets the bytes of a file whose last name is gone, if its last handle is being closed.
 void CacheOfFiles::drop_unlinked(Lock& lock, Inode& inode) {
     const int writer = inode.writer.descriptor, reader = inode.reader.descriptor;
     lock.unlock();
@@ -191,7 +190,24 @@ void CacheOfFiles::drop_unlinked(Lock& lock, Inode& inode) {
     // The folder cannot be removed until it is closed, so it is written back now.
     if (now == Nameless::kKeptByNfs) (void)sync(inode, false, false);
     lock.lock();
-    if (now == Nameless::kYes && inode.handles == 1 && !inode.was_granted) forget_bytes(inode);
+    if (now == Nameless::kYes && inode.handles == 1 && is_for_nobody(inode, now))
+        forget_bytes(inode);
+}
+
+// Returns whether nobody can read a file without a name and without a handle.
+bool CacheOfFiles::is_for_nobody(const Inode& inode, Nameless nameless) const {
+    if (inode.was_granted) return false;
+    return nameless == Nameless::kKeptByNfs || !options_.reopens_nameless;
+}
+
+void CacheOfFiles::forget_nameless(int descriptor) {
+    struct stat state {};
+    if (storage::system::fstat(descriptor, &state) != 0 || state.st_nlink != 0) return;
+    Lock lock(mutex_);
+    Inode* const inode = known(state);
+    if (inode == nullptr || inode->handles > 0 || inode->was_granted) return;
+    forget_bytes(*inode);
+    close_idle_files(lock, *inode);
 }
 
 void CacheOfFiles::forget_bytes(Inode& inode) {

@@ -111,6 +111,7 @@ public:
     Status take_error(Inode& inode);
     [[nodiscard]] uint64_t version_of(const Inode& inode) const;
     Status stat(int descriptor, struct stat* out);
+    void forget_nameless(int descriptor);
     Status change(int descriptor, bool sets_mtime, const std::function<int()>& change);
     Status flush();
     Result<uint64_t> give_back(uint64_t size, std::chrono::nanoseconds limit);
@@ -210,6 +211,7 @@ private:
     void note_time(Inode& inode);
     Inode* known(const struct stat& below);
     void correct(const Inode& inode, struct stat* out) const;
+    [[nodiscard]] bool is_for_nobody(const Inode& inode, Nameless nameless) const;
     void drop_unlinked(Lock& lock, Inode& inode);
     void forget_bytes(Inode& inode);
     void close_idle_files(Lock& lock, Inode& inode);

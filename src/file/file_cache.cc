@@ -47,6 +47,7 @@ Status FileCache::change(int descriptor, bool sets_mtime,
                          const std::function<int()>& change) const {
     return cache_->change(descriptor, sets_mtime, change);
 }
+void FileCache::forget_nameless(int descriptor) const { cache_->forget_nameless(descriptor); }
 Status FileCache::flush() const { return cache_->flush(); }
 
 Result<uint64_t> FileCache::give_back(uint64_t size, std::chrono::milliseconds limit) const {

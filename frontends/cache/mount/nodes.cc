@@ -78,6 +78,8 @@ void Nodes::drop_unused(Node* node, Leftovers* left) {
                     last] = nodes_.equal_range({node->identity.device, node->identity.number});
         const auto place = std::find_if(
             first, last, [node](const auto& one) { return one.second.get() == node; });
+        if (parent == nullptr && node->descriptor_ && node->identity.type == S_IFREG)
+            gone_.push_back(node->descriptor_);
         left->nodes.push_back(std::move(place->second));
         nodes_.erase(place);
         if (parent != nullptr) --parent->uses_;
@@ -241,6 +243,11 @@ bool Nodes::forget(Node& node, uint64_t count) {
     const bool all = node.lookups_ == 0;
     drop_unused(&node, &left);
     return all;
+}
+
+std::vector<Below> Nodes::take_gone() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(gone_, {});
 }
 
 void Nodes::close_all() {

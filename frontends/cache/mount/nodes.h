@@ -110,6 +110,8 @@ public:
     Node* look_up(Node& folder, const char* name, Below* below, struct stat* found);
     // Takes back look-ups. Returns whether those were all; then the node may be gone.
     bool forget(Node& node, uint64_t count);
+    // Returns what was forgotten, or closed last, and has no name: nobody can open it again.
+    std::vector<Below> take_gone();
     // Closes all descriptors that can be opened again, because descriptors are short.
     void close_all();
     // Closes those of nodes without a name too, which are lost with it (ESTALE).
@@ -164,6 +166,7 @@ private:
     Node root_;
     const size_t open_max_, nameless_max_;
     std::mutex mutex_;
+    std::vector<Below> gone_;  // see take_gone()
     Table nodes_;
     // Have a descriptor, last used first: can be opened again; have neither a name nor a handle.
     std::list<Node*> closable_, nameless_;

@@ -79,12 +79,18 @@ inline std::shared_ptr<const void> count_handle(fuse_req_t request) {
     all.kept.drop_all();
     return all.handles.enter(caller.uid, caller.pid);
 }
+// Drops the bytes of what nobody can open again.
+inline void drop_gone(Served& all) {
+    for (const Below& gone : all.nodes.take_gone()) all.cache.forget_nameless(gone.get());
+}
 // Takes back look-ups of the kernel.
 inline void forget(fuse_req_t request, fuse_ino_t number, uint64_t count) {
     Served& all = served(request);
     Node& node = all.nodes.of(number);
     const KeptFiles::Key key = key_of(node);
-    if (all.nodes.forget(node, count)) all.kept.drop(key);
+    if (!all.nodes.forget(node, count)) return;
+    all.kept.drop(key);
+    drop_gone(all);
 }
 // Answers with errno, or with success.
 inline void reply_result(fuse_req_t request, bool good) {
