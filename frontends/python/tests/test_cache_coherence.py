@@ -58,14 +58,14 @@ print(bad)
 def test_a_file_that_is_replaced_is_read_whole_in_a_mount(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     with mounted(tmp_path / "below") as top:
-        command = [sys.executable, "-c", REPLACE, top]
+        command = [sys.executable, "-c", REPLACE, str(top)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
 
 
 def test_a_file_that_is_replaced_is_read_whole_with_write_back(cache: Cache) -> None:
     cache.serve()
-    told = cache.run(sys.executable, "-c", REPLACE, cache.folder, write_back=True).stdout
+    told = cache.run(sys.executable, "-c", REPLACE, str(cache.folder), write_back=True).stdout
     assert told == "[]\n"
 
 
@@ -99,8 +99,8 @@ def test_maps_and_calls_see_each_other(cache: Cache, write_back: bool) -> None:
 def test_maps_and_calls_see_each_other_over_a_mount(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     with mounted(tmp_path / "below") as top:
-        command = [sys.executable, "-m", "penstock", "run", "--cache", top, "--"]
-        command += [sys.executable, "-c", MAP, top / "a"]
+        command = [sys.executable, "-m", "penstock", "run", "--cache", str(top), "--"]
+        command += [sys.executable, "-c", MAP, str(top / "a")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "True True True True\n" * 20
 
