@@ -1,6 +1,6 @@
 // penstock-cache: owns a file cache. Programs use it through a mount, and by a socket (--socket).
-// It serves until it is unmounted, told to stop, or gets SIGTERM or SIGINT. Then it writes back
-// what is dirty.
+// It serves until it is unmounted, told to stop, or gets SIGTERM or SIGINT, or until the program
+// at the other end of --starter-fd has ended. Then it writes back what is dirty.
 //
 // Exit codes: 0 all is in the files, 1 it could not start or something could not be written, 2
 // wrong usage. `penstock mount` and `penstock serve` start it.
@@ -16,6 +16,7 @@
 #include <csignal>
 #include <cstdio>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -264,8 +265,9 @@ int serve(const Options& options, const ShownFolder& folder, const FileCache& ca
     report->begin();
     pollfd ends[] = {{signals, POLLIN, 0},
                      {stop, POLLIN, 0},
+                     {options.starter, POLLIN, 0},
                      {mount == nullptr ? -1 : mount->ended(), POLLIN, 0}};
-    while (poll(ends, 3, -1) < 0) continue;  // a signal for another thread
+    while (poll(ends, std::size(ends), -1) < 0) continue;  // a signal for another thread
     if (mount != nullptr) mount->stop();
     clients = nullptr;
     return write_back_all(options, cache, report) ? 0 : 1;

@@ -49,6 +49,9 @@ bool read_option(std::string_view name, const char* value, Options* options) {
     } else if (name == "--ready-fd") {
         if (!read_number(value, INT_MAX, &number)) return false;
         options->ready = static_cast<int>(number);
+    } else if (name == "--starter-fd") {
+        if (!read_number(value, INT_MAX, &number)) return false;
+        options->starter = static_cast<int>(number);
     } else {
         return false;
     }

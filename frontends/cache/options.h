@@ -20,6 +20,7 @@ struct Options {
     uint64_t tier_size = 0;                   // --tier-size, in bytes; 0: the cache chooses
     bool tier_writes = false;                 // --tier-writes 1: a sync is durable in the tier
     int ready = -1;                           // --ready-fd: gets "ready", or the line of an error
+    int starter = -1;  // --starter-fd: a pipe whose end of file, when its writer ends, is the end
 };
 
 // Returns a number of bytes as text: 12 bytes, 1.5 MiB.

@@ -84,22 +84,26 @@ def _read_line(descriptor: int, seconds: float) -> str:
             return os.fsdecode(text)
 
 
-def start(service: Service, *, detached: bool = True) -> subprocess.Popen[bytes]:
-    """Start the process and return when it serves; raise CommandError with its reason if not."""
+def start(service: Service, *, detached: bool = True, starter: int = -1) -> subprocess.Popen[bytes]:
+    """Start the process and return when it serves; raise CommandError with its reason if not.
+
+    `starter`: the end to read from of a pipe. The process ends when nobody has the other end.
+    """
     told, tells = os.pipe()
+    bound = [] if starter < 0 else ["--starter-fd", str(starter)]
     with (
         open(told, "rb", buffering=0),
         cache_places.claimed(service.path, service.mountpoint) as place,
     ):
         try:
             process = subprocess.Popen(
-                [*service.words(), "--socket", place.socket, "--ready-fd", str(tells)],
+                [*service.words(), "--socket", place.socket, "--ready-fd", str(tells), *bound],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL if detached else None,
                 stderr=subprocess.DEVNULL if detached else None,
                 cwd="/",
                 start_new_session=detached,
-                pass_fds=[tells, place.lock],
+                pass_fds=[tells, place.lock, *([starter] if bound else [])],
             )
         finally:
             os.close(tells)

@@ -134,11 +134,16 @@ def _cache(text: str, tier: dict[str, Any]) -> Iterator[tuple[Place, str]]:
         yield place, path
         return
     device = chosen_device(None) or "auto"
+    # This process alone has the end to write to, and it closes however this process ends.
+    starter, kept = os.pipe()
     try:
-        process = start(Service(path=path, device=device, cache_size=size, **tier))
+        service = Service(path=path, device=device, cache_size=size, **tier)
+        process = start(service, starter=starter)
     except CommandError as error:
         subject = error.subject.replace("--cache-size", "--cache")  # which has the size here
         raise CommandError(subject, error.cause) from None
+    finally:
+        os.close(starter)
     try:
         place = cache_places.find(path)
         if place is None:
@@ -147,6 +152,7 @@ def _cache(text: str, tier: dict[str, Any]) -> Iterator[tuple[Place, str]]:
     finally:
         process.terminate()
         process.wait()
+        os.close(kept)
 
 
 def _run_beside(arguments: argparse.Namespace, words: list[str], settings: dict[str, str]) -> int:
