@@ -127,11 +127,20 @@ std::string json_of(const FileCacheStatistics& now) {
     return "[" + text + "]";
 }
 
+// Returns the names of the devices, also where the cache chose them.
+std::string devices_text(const Options& options, const FileCacheStatistics& now) {
+    if (options.device != "auto") return options.device;
+    std::string text;
+    for (const FileCacheStatistics::OfDevice& one : now.devices)
+        text += (text.empty() ? "" : ",") + one.name;
+    return text;
+}
+
 std::string statistics(const Options& options, const FileCache& cache, const ReadFiles& files) {
     const FileCacheStatistics now = cache.statistics();
     std::string text = "{\"path\": " + quoted(options.path) +
                        ", \"mountpoint\": " + quoted(options.mountpoint) +
-                       ", \"device\": " + quoted(options.device) +
+                       ", \"device\": " + quoted(devices_text(options, now)) +
                        ", \"pid\": " + std::to_string(getpid());
     const std::pair<const char*, uint64_t> numbers[] = {
         {"chunk_size", options.chunk_size},
