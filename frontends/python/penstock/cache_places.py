@@ -16,19 +16,25 @@ import select
 import socket
 import stat
 import struct
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.errors import CommandError
 
 _VERSION = 1  # of the protocol: include/penstock/abi/cache_protocol.h
 _STATISTICS, _STOP, _FLUSH, _GIVE_BACK, _GROW = 4, 5, 8, 11, 12
 _REPLY = struct.Struct("<iIQQQ")
-_ANSWER_SECONDS = 10.0
+_ANSWER_SECONDS = 5.0  # that a process may take to tell its statistics, or a path to be found
+_RESIZE_SECONDS = 10.0
 _ANSWER_BYTES = 1 << 20
 _END_SECONDS = 600.0
+_PEER = struct.Struct("<iII")  # of SO_PEERCRED: process, user, group
+
+Found = TypeVar("Found")
 
 
 @dataclass
@@ -51,6 +57,68 @@ def folder() -> Path:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise CommandError(str(made), "is not a folder of this user alone (remove it)")
     return made
+
+
+def _process_of(connection: socket.socket) -> int:
+    """Return the process that listens at the other end; 0 if this one cannot see it."""
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    return int(_PEER.unpack(told)[0])
+
+
+def _silence(path: str, process: int) -> CommandError:
+    """Return the error for a cache that does not answer, with what to do about its process."""
+    cause = "its cache does not answer"
+    with contextlib.suppress(OSError):
+        state = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(") ")[2][:1]
+        if state in {"T", "t"}:
+            cause += f": process {process} is stopped (try: kill -CONT {process})"
+        else:
+            cause += f": process {process} hangs (kill -KILL {process} loses what it has to write)"
+    return CommandError(path, cause)
+
+
+def touched(path: str, touch: Callable[[], Found]) -> Found:
+    """Return what `touch` returns, which looks at `path`.
+
+    Raise CommandError if it does not return: below a mount it waits for the mount's process.
+    """
+    found: list[Found] = []
+    failed: list[OSError] = []
+
+    def look() -> None:
+        try:
+            found.append(touch())
+        except OSError as error:
+            failed.append(error)
+
+    # A thread that hangs in the kernel holds up neither this one nor the end of the process.
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(_ANSWER_SECONDS)
+    if found:
+        return found[0]
+    if failed:
+        raise failed[0]
+    for place in living():
+        if place.mountpoint and _is_below(os.path.abspath(path), place.mountpoint):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+                connection.settimeout(_ANSWER_SECONDS)
+                with contextlib.suppress(OSError):
+                    connection.connect(place.socket)
+                    raise _silence(path, _process_of(connection))
+    raise CommandError(path, "its file system does not answer")
+
+
+def resolved(path: str) -> str:
+    """Return the path without links; raise CommandError if a mount at it does not answer."""
+
+    def resolve() -> str:
+        found = os.path.realpath(path)
+        with contextlib.suppress(OSError):
+            os.statvfs(found)  # the kernel does not answer this for a mount, as it does a stat
+        return found
+
+    return touched(path, resolve)
 
 
 def _is_below(path: str, parent: str) -> bool:
@@ -88,7 +156,8 @@ def claimed(path: str, mountpoint: str) -> Iterator[Place]:
 
     Raise CommandError if a process has a cache over the same files.
     """
-    path = os.path.realpath(path)
+    path = resolved(path)
+    mountpoint = mountpoint and resolved(mountpoint)
     base = folder() / hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
     # One claim at a time: so two that overlap see each other.
     with open(folder() / "claims", "ab") as claims:
@@ -108,38 +177,71 @@ def claimed(path: str, mountpoint: str) -> Iterator[Place]:
         os.close(lock)
 
 
-def find(path: str) -> Place | None:
-    """Return the place of the process that caches the files of `path`."""
-    path = os.path.realpath(path)
+def find_resolved(path: str) -> Place | None:
+    """Return the place of the process that caches the files of `path`, which has no links."""
     for place in living():
-        if _is_below(path, place.path) or (
-            place.mountpoint and _is_below(path, os.path.realpath(place.mountpoint))
-        ):
+        if _is_below(path, place.path) or (place.mountpoint and _is_below(path, place.mountpoint)):
             return place
     return None
 
 
+def find(path: str) -> Place | None:
+    """Return the place of the process that caches the files of `path`."""
+    return find_resolved(resolved(path))
+
+
 def _ask(place: Place, kind: int, size: int = 0, seconds: float = _ANSWER_SECONDS) -> bytes:
     request = struct.pack("<IIIIQQQQ", kind, _VERSION, 0, 0, 0, 0, 0, size)
+    end = time.monotonic() + seconds
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.settimeout(seconds)
+        connection.settimeout(min(seconds, _ANSWER_SECONDS))
         try:
             connection.connect(place.socket)
             connection.send(request)
-            return connection.recv(_ANSWER_BYTES)
+            while True:
+                try:
+                    return connection.recv(_ANSWER_BYTES)
+                except TimeoutError:
+                    if time.monotonic() >= end:
+                        raise
+                statistics(place)  # a process that is at work answers this meanwhile
         except TimeoutError:
-            raise CommandError(place.path, "its cache does not answer") from None
+            raise _silence(place.path, _process_of(connection)) from None
         except OSError as error:
             raise CommandError(place.path, f"its cache cannot be asked: {error.strerror}") from None
 
 
-def statistics(place: Place) -> dict[str, Any]:
+def statistics(place: Place, seconds: float = _ANSWER_SECONDS) -> dict[str, Any]:
     """Return what a process tells of its cache."""
-    answer = _ask(place, _STATISTICS)
+    answer = _ask(place, _STATISTICS, seconds=seconds)
     if not answer:
         raise CommandError(place.path, "its cache has ended")
     told: dict[str, Any] = json.loads(answer)
     return told
+
+
+def all_statistics(
+    places: list[Place], seconds: float
+) -> tuple[list[dict[str, Any]], list[CommandError]]:
+    """Ask several processes at the same time; return what they tell, and why some tell nothing."""
+    answers: dict[int, dict[str, Any] | CommandError] = {}
+
+    def ask(number: int) -> None:
+        try:
+            answers[number] = statistics(places[number], seconds)
+        except CommandError as error:
+            answers[number] = error
+
+    threads = [threading.Thread(target=ask, args=(i,), daemon=True) for i in range(len(places))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ordered = [answers[number] for number in sorted(answers)]
+    return (
+        [one for one in ordered if not isinstance(one, CommandError)],
+        [one for one in ordered if isinstance(one, CommandError)],
+    )
 
 
 def flush(place: Place) -> None:
@@ -151,7 +253,7 @@ def flush(place: Place) -> None:
 
 
 def _resize(place: Place, kind: int, size: int) -> int:
-    answer = _ask(place, kind, size)
+    answer = _ask(place, kind, size, _RESIZE_SECONDS)
     if len(answer) != _REPLY.size:
         raise CommandError(place.path, "its cache has ended")
     error, _, _, _, changed = _REPLY.unpack(answer)

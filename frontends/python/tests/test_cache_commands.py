@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from caching import PENSTOCK, Cache, making
+from mounting import needs_mounts
 
 from penstock import _core
 
@@ -57,3 +60,68 @@ def test_a_cache_of_its_own_ends_when_the_command_is_killed(cache: Cache) -> Non
         os.close(process)
     assert (cache.folder / "a").read_bytes() == b"written" * 1000
     assert command.communicate("\n", timeout=30)[0] == "7000\n"  # the program goes on
+
+
+def test_a_cache_that_does_not_answer_is_one_line(cache: Cache) -> None:
+    (cache.folder / "a").write_bytes(b"of storage")
+    process = cache.serve()
+    folder = cache.folder.parent / "other"
+    folder.mkdir()
+    other = Cache(folder, Path(cache.environment["XDG_RUNTIME_DIR"]))
+    cache.processes.append(other.serve())
+    silent = f"its cache does not answer: process {process} is stopped"
+    kept = str(cache.folder)
+    run = ["run", "--cache", kept]
+    reads = ["cat", f"{kept}/a"]
+    commands = {
+        "all": ["stats", "--once"],
+        "stop": ["serve", "--cache", kept, "--stop"],
+        "reader": [*run, *reads],
+        "writer": [*run, "--write-back", *reads],
+    }
+    os.kill(process, signal.SIGSTOP)
+    try:
+        # At once, because each waits for some seconds.
+        started = {
+            name: subprocess.Popen(
+                [*PENSTOCK, *words],
+                env=cache.environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for name, words in commands.items()
+        }
+        told = {name: one.communicate(timeout=60) for name, one in started.items()}
+    finally:
+        os.kill(process, signal.SIGCONT)
+    for name, (_, errors) in told.items():
+        assert silent in errors, name
+        assert errors.startswith(f"penstock: {kept}: "), name
+        assert errors.count("\n") == 1, name
+    assert told["all"][0].startswith(f"{folder}: process ")
+    assert told["reader"][0] == "of storage"
+    assert told["writer"][0] == told["stop"][0] == ""
+    assert {name: one.returncode for name, one in started.items()} == {
+        "all": 1,
+        "stop": 1,
+        "reader": 0,
+        "writer": 1,
+    }
+
+
+@needs_mounts
+def test_a_mount_that_does_not_answer_is_one_line(cache: Cache, tmp_path: Path) -> None:
+    shown = tmp_path / "shown"
+    shown.mkdir()
+    made = cache.command("mount", cache.folder, shown, "--cache-size", "64M", "--json")
+    process = int(json.loads(made.stdout)["pid"])
+    os.kill(process, signal.SIGSTOP)
+    try:
+        ended = cache.command("umount", shown, check=False)
+    finally:
+        os.kill(process, signal.SIGCONT)
+    assert ended.returncode == 1
+    cause = f"its cache does not answer: process {process} is stopped (try: kill -CONT {process})"
+    assert ended.stderr == f"penstock: {shown}: {cause}\n"
+    cache.command("umount", shown)

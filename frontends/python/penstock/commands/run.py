@@ -106,24 +106,31 @@ def _write_programs(path: str, file: IO[bytes]) -> None:
 def _cache_path(text: str) -> tuple[str, int]:
     """Return the folder and the size that --cache names."""
     from penstock.arguments import cache_size, check_cache_size
+    from penstock.cache_places import resolved
 
     path, equals, size = text.rpartition("=")
-    if not equals or os.path.isdir(text):
-        return os.path.realpath(text), 0
+    whole = resolved(text)
+    if not equals or os.path.isdir(whole):
+        return whole, 0
     try:
         count = cache_size(size)
     except argparse.ArgumentTypeError as error:
         raise UsageError("--cache", str(error)) from None
     check_cache_size("--cache", count)
-    return os.path.realpath(path), count
+    return resolved(path), count
 
 
 @contextlib.contextmanager
-def _cache(text: str, tier: dict[str, Any]) -> Iterator[tuple[Place, str]]:
-    """Find the cache of a folder, or start one; the block gets it and the folder."""
+def _cache(
+    text: str, tier: dict[str, Any], *, write_back: bool
+) -> Iterator[tuple[Place | None, str]]:
+    """Find the cache of a folder, or start one; the block gets it and the folder.
+
+    It gets no cache if that does not answer: then a program that only reads goes to storage.
+    """
     from penstock import cache_places
     from penstock.arguments import chosen_device
-    from penstock.cache_service import Service, start
+    from penstock.cache_service import Service, printable, start
 
     path, size = _cache_path(text)
     os.scandir(path).close()  # it exists, and may be read
@@ -131,6 +138,14 @@ def _cache(text: str, tier: dict[str, Any]) -> Iterator[tuple[Place, str]]:
     if place is not None:
         if tier:
             raise CommandError(path, "has a cache already, with the tier that it has (omit --tier)")
+        try:
+            cache_places.statistics(place)
+        except CommandError as error:
+            if write_back:
+                raise
+            text = f"warning: {error.cause}; the program reads storage"
+            print(f"penstock: {printable(path)}: {text}", file=sys.stderr)
+            place = None
         yield place, path
         return
     device = chosen_device(None) or "auto"
@@ -176,7 +191,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.cache is not None:
         from penstock import cache_places
 
-        with _cache(arguments.cache, tier) as (place, path):
+        with _cache(arguments.cache, tier, write_back=arguments.write_back) as (place, path):
+            if place is None:
+                return _run(arguments, words, settings)
             settings["PENSTOCK_CACHE"] = f"{place.socket}:{path}"
             if not arguments.write_back:
                 return _run(arguments, words, settings)

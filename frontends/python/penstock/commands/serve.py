@@ -130,9 +130,10 @@ def _resize(path: str, arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Start the process that owns the memory."""
+    from penstock.cache_places import resolved
     from penstock.cache_service import Service, devices_of, printable, start
 
-    path = os.path.realpath(arguments.path)
+    path = resolved(arguments.path)
     os.scandir(path).close()  # it exists, and may be read
     if arguments.stop:
         return _stop(path)

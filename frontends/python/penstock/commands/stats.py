@@ -1,7 +1,8 @@
 """Show what file caches hold and serve: of PATH, or of all that this user's processes have.
 
 On a terminal the table is renewed each second until Ctrl-C. Hits are chunks that were found in the
-cache, misses those that storage had to read.
+cache, misses those that storage had to read. A cache whose process does not answer within 2 seconds
+has one line, after the others, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ EXAMPLE = """\
 """
 
 _NAME_COLUMNS = 40
+_ANSWER_SECONDS = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,30 +109,49 @@ def table(told: dict[str, Any]) -> list[str]:
     ]
 
 
-def _all(path: str | None) -> list[dict[str, Any]]:
+def _all(path: str | None) -> tuple[list[dict[str, Any]], list[CommandError]]:
+    """Return what caches tell, and the errors of those that do not answer.
+
+    `path` has no links; None: all caches.
+    """
     from penstock import cache_places
 
-    if path is not None:
-        place = cache_places.find(path)
-        if place is None:
-            raise CommandError(path, "has no cache (try: penstock serve --cache PATH)")
-        return [cache_places.statistics(place)]
-    return [cache_places.statistics(place) for place in cache_places.living()]
+    if path is None:
+        return cache_places.all_statistics(cache_places.living(), _ANSWER_SECONDS)
+    place = cache_places.find_resolved(path)
+    if place is None:
+        raise CommandError(path, "has no cache (try: penstock serve --cache PATH)")
+    return cache_places.all_statistics([place], _ANSWER_SECONDS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the statistics, once or again and again."""
+    from penstock.cache_places import resolved
+
+    path = None if arguments.path is None else resolved(arguments.path)
     if arguments.json:
-        print(json.dumps({"caches": _all(arguments.path)}, indent=2))
-        return 0
+        caches, silent = _all(path)
+        if path is not None and silent:
+            raise silent[0]
+        print(json.dumps({"caches": caches}, indent=2))
+        return _told(silent)
     live = sys.stdout.isatty() and not arguments.once
     while True:
-        caches = _all(arguments.path)
+        caches, silent = _all(path)
         lines = [line for one in caches for line in table(one)]
-        if not lines:
+        if not lines and not silent:
             lines = ["no cache (try: penstock serve --cache PATH)"]
         if not live:
-            print("\n".join(lines))
-            return 0
+            if lines:
+                print("\n".join(lines), flush=True)
+            return _told(silent)
+        lines += map(str, silent)
         print("\033[H\033[J" + "\n".join(lines), flush=True)
         time.sleep(1)
+
+
+def _told(silent: list[CommandError]) -> int:
+    """Print a line for each cache that does not answer; return the exit code."""
+    for error in silent:
+        print(f"penstock: {error}", file=sys.stderr)
+    return 1 if silent else 0

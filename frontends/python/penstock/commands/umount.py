@@ -58,13 +58,14 @@ def _unmount(mountpoint: str, *, lazily: bool = False) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Unmount, and wait for the process behind the mount."""
+    from penstock.cache_places import touched
     from penstock.cache_service import REPORT_ATTRIBUTE, Report, printable
     from penstock.progress import ProgressLine
 
     mountpoint = os.path.abspath(arguments.mountpoint)
     name = printable(mountpoint)
     try:
-        report = Report(os.getxattr(mountpoint, REPORT_ATTRIBUTE))
+        report = Report(touched(mountpoint, lambda: os.getxattr(mountpoint, REPORT_ATTRIBUTE)))
     except OSError as error:
         if error.errno == errno.ENOTCONN:
             _unmount(mountpoint, lazily=True)
