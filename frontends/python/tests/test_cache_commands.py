@@ -125,3 +125,20 @@ def test_a_mount_that_does_not_answer_is_one_line(cache: Cache, tmp_path: Path) 
     cause = f"its cache does not answer: process {process} is stopped (try: kill -CONT {process})"
     assert ended.stderr == f"penstock: {shown}: {cause}\n"
     cache.command("umount", shown)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a mount namespace of its own")
+def test_nothing_is_mounted_over_the_root(cache: Cache) -> None:
+    # In a mount namespace of its own: a mount that is wrong hides the root there alone.
+    words = ["unshare", "-m", "--propagation", "private", *PENSTOCK, "mount"]
+    done = subprocess.run(
+        [*words, str(cache.folder), "/"],
+        env=cache.environment,
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("penstock: /: cannot be mounted over")
+    assert done.stderr.count("\n") == 1

@@ -83,10 +83,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Start the process behind the mount."""
+    from penstock.cache_places import resolved
     from penstock.cache_service import Service, devices_of, printable, start
+    from penstock.errors import CommandError
 
     path = os.path.abspath(arguments.path)
     mountpoint = os.path.abspath(arguments.mountpoint) if arguments.mountpoint else path
+    if resolved(mountpoint) == "/":
+        cause = "cannot be mounted over: the mount's own process needs its files (try one below)"
+        raise CommandError(mountpoint, cause)
     check_cache_size("--cache-size", arguments.cache_size, arguments.chunk_size)
     device = chosen_device(arguments.device) or "auto"
     service = Service(
