@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from penstock.errors import CommandError
 
 _VERSION = 1  # of the protocol: include/penstock/abi/cache_protocol.h
-_STATISTICS, _STOP, _FLUSH, _GIVE_BACK, _GROW = 4, 5, 8, 11, 12
+_STATISTICS, _STOP, _FLUSH, _GIVE_BACK, _GROW = 4, 5, 8, 12, 13
 _REPLY = struct.Struct("<iIQQQ")
 _ANSWER_SECONDS = 5.0  # that a process may take to tell its statistics, or a path to be found
 _RESIZE_SECONDS = 10.0

@@ -12,6 +12,7 @@ namespace penstock::cache_protocol {
 
 inline constexpr uint32_t kVersion = 1;
 
+// Commands in Python know those with a number (frontends/python/penstock/cache_places.py).
 enum class Request : uint32_t {
     // -> descriptors of the table, the arena and the marks (abi/chunk_table.h), and the number of
     // the program as a writer. With `writes` the arena is writable.
@@ -24,15 +25,15 @@ enum class Request : uint32_t {
     // Range of an opened file that was used for the first time; has no reply.
     kUsed,
     // -> JSON, in place of a reply.
-    kStatistics,
+    kStatistics = 4,
     // Writes back, and ends the service.
-    kStop,
+    kStop = 5,
     // Range of a file opened with `writes` -> how many bytes from `offset` on are granted now.
     kGrant,
     // Writes back a file and makes it durable. The error of a write-back is told once.
     kSync,
     // Writes back a file, or all files if `inode` is 0.
-    kFlush,
+    kFlush = 8,
     // Writes back a file, and takes it out of the table: a call that is not served changes it.
     kPass,
     // The same for a file whose name is about to go. The program does not wait long.
@@ -40,9 +41,9 @@ enum class Request : uint32_t {
     // -> the error of the file's write-backs, told once.
     kError,
     // Gives `size` bytes of memory back -> how many it gave.
-    kGiveBack,
+    kGiveBack = 12,
     // Takes as many again -> how many it took.
-    kGrow,
+    kGrow = 13,
 };
 
 struct CacheRequest {
