@@ -47,15 +47,38 @@ class Place:
     lock: int = -1
 
 
+def _user(number: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def _require_owner(path: Path, status: os.stat_result) -> None:
+    """Raise CommandError if a folder is another user's, whose programs may need it."""
+    if status.st_uid != os.geteuid():
+        cause = f"belongs to user {_user(status.st_uid)}, and this is user {_user(os.geteuid())}"
+        raise CommandError(str(path), f"{cause} (set XDG_RUNTIME_DIR to a folder of your own)")
+
+
 def folder() -> Path:
     """Return the folder of lock files and sockets, which is made; only this user may use it."""
     run = os.environ.get("XDG_RUNTIME_DIR", "")
     made = Path(run) / "penstock" if run else Path("/tmp") / f"penstock-{os.geteuid()}"
+    if run and not os.path.lexists(made):
+        status = os.stat(run)
+        if not status.st_mode & stat.S_IWOTH:  # as /tmp
+            _require_owner(Path(run), status)  # root would make a folder that its owner cannot use
     with contextlib.suppress(FileExistsError):
         made.mkdir(mode=0o700)
     status = made.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        raise CommandError(str(made), "is not a folder of this user alone (remove it)")
+    _require_owner(made, status)
+    if not stat.S_ISDIR(status.st_mode):
+        raise CommandError(str(made), "is not a folder (set XDG_RUNTIME_DIR to another one)")
+    if status.st_mode & 0o077:
+        raise CommandError(str(made), f"other users may use it (try: chmod 700 {made})")
     return made
 
 

@@ -15,7 +15,8 @@ import pytest
 from caching import PENSTOCK, Cache, making
 from mounting import needs_mounts
 
-from penstock import _core
+from penstock import _core, cache_places
+from penstock.errors import CommandError
 
 pytestmark = pytest.mark.skipif(
     not (Path(_core.__file__).parent / "penstock-cache").exists(), reason="built without the cache"
@@ -142,3 +143,19 @@ def test_nothing_is_mounted_over_the_root(cache: Cache) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("penstock: /: cannot be mounted over")
     assert done.stderr.count("\n") == 1
+
+
+def test_the_folder_of_another_user_is_not_to_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = os.geteuid()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    tmp_path.chmod(0o700)
+    for made in (tmp_path, tmp_path / "penstock"):  # where the user has no cache yet, and has one
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+        with pytest.raises(CommandError, match="set XDG_RUNTIME_DIR") as error:
+            cache_places.folder()
+        assert error.value.subject == str(made)
+        assert "remove" not in error.value.cause
+        monkeypatch.setattr(os, "geteuid", lambda: owner)
+        assert cache_places.folder() == tmp_path / "penstock"
