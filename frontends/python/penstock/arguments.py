@@ -85,7 +85,7 @@ def byte_size(text: str) -> int:
 
 _CACHE_SIZE_MAX = 1 << 50  # of what a cache's process takes as a size
 _CHUNK_SIZE = 64 << 10
-_CHUNKS_MIN = 1024  # of a cache, in each device
+CHUNKS_MIN = 1024  # of a cache, in each device
 
 
 def cache_size(text: str) -> int:
@@ -108,11 +108,11 @@ def chunk_size(text: str) -> int:
 
 def check_cache_size(option: str, size: int, chunk: int = _CHUNK_SIZE) -> None:
     """Raise UsageError, which names the option, for a cache that has too few chunks."""
-    if size < _CHUNKS_MIN * chunk:
+    if size < CHUNKS_MIN * chunk:
         raise UsageError(
             option,
-            f"{size_text(size)} is too small: a cache has at least {_CHUNKS_MIN} chunks of"
-            f" {size_text(chunk)}, {size_text(_CHUNKS_MIN * chunk)} of each device",
+            f"{size_text(size)} is too small: a cache has at least {CHUNKS_MIN} chunks of"
+            f" {size_text(chunk)}, {size_text(CHUNKS_MIN * chunk)} of each device",
         )
 
 

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 SLAB = 4 << 20  # at chunks of 4 KiB
+IN_SLABS = "(memory goes in slabs of 4.0 MiB)"
 SMALL = ("--cache-size", "16M", "--chunk-size", "4K")
 
 
@@ -56,7 +57,7 @@ def test_memory_is_given_back_and_taken_again(cache: Cache) -> None:
     cache.serve(*SMALL)
     assert cache.run("cat", cache.folder / "a", text=False).stdout == data
     told = cache.command("serve", "--cache", cache.folder, "--give-back", "5M").stdout
-    assert told == f"{cache.folder}: has given back 8.0 MiB, caches in 8.0 MiB\n"
+    assert told == f"{cache.folder}: has given back 8.0 MiB, caches in 8.0 MiB {IN_SLABS}\n"
     assert cache.statistics()["given_back_size"] == 2 * SLAB
     assert "gone" in cache.command("stats", "--once").stdout
     assert cache.run("cat", cache.folder / "a", text=False).stdout == data
@@ -64,9 +65,18 @@ def test_memory_is_given_back_and_taken_again(cache: Cache) -> None:
     assert '"given_back": 8388608' in told
     assert cache.run("cat", cache.folder / "a", text=False).stdout == data
     told = cache.command("serve", "--cache", cache.folder, "--grow", "1T").stdout
-    assert told == f"{cache.folder}: has taken 16.0 MiB, caches in 16.0 MiB\n"
+    assert (
+        told == f"{cache.folder}: has taken 16.0 MiB, caches in 16.0 MiB (1.0 TiB were asked for)\n"
+    )
     assert cache.run("cat", cache.folder / "a", text=False).stdout == data
     assert cache.statistics()["size"] == 4 * SLAB
+    more = cache.command("serve", "--cache", cache.folder, "--grow", "99G", check=False)
+    assert more.returncode == 1
+    assert "has all that it had at first, 16.0 MiB: it takes no more" in more.stderr
+    cache.command("serve", "--cache", cache.folder, "--give-back", "4M")
+    less = cache.command("serve", "--cache", cache.folder, "--grow", "1M", check=False)
+    assert less.returncode == 1
+    assert "memory goes in slabs of 4.0 MiB" in less.stderr
 
 
 def test_a_cache_leaves_memory_to_other_programs(cache: Cache) -> None:

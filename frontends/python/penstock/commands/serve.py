@@ -16,6 +16,7 @@ import os
 import signal
 
 from penstock.arguments import (
+    CHUNKS_MIN,
     add_tier,
     byte_size,
     cache_size,
@@ -110,11 +111,26 @@ def _resize(path: str, arguments: argparse.Namespace) -> int:
     place = cache_places.find(path)
     if place is None:
         raise CommandError(printable(path), "has no cache")
+    told = cache_places.statistics(place)
+    slab = CHUNKS_MIN * told["chunk_size"]
+    in_slabs = f"memory goes in slabs of {size_text(slab)}"
     grows = arguments.grow is not None
+    note = ""
     if grows:
+        if arguments.grow > 0 and not told["given_back_size"]:
+            cause = f"has all that it had at first, {size_text(told['size'])}: it takes no more"
+            raise CommandError(printable(place.path), cause)
+        if 0 < arguments.grow < slab:
+            raise CommandError(printable(place.path), f"{in_slabs}: it takes no less")
         changed = cache_places.grow(place, arguments.grow)
+        if changed + slab <= arguments.grow:
+            note = f" ({size_text(arguments.grow)} were asked for)"
     else:
         changed = cache_places.give_back(place, arguments.give_back)
+        if changed > arguments.give_back:
+            note = f" ({in_slabs})"
+        elif changed < arguments.give_back:
+            note = f" ({size_text(arguments.give_back)} were asked for)"
     told = cache_places.statistics(place)
     if arguments.json:
         sizes = {"grown" if grows else "given_back": changed, "size": told["size"]}
@@ -123,7 +139,7 @@ def _resize(path: str, arguments: argparse.Namespace) -> int:
         done = "has taken" if grows else "has given back"
         print(
             f"{printable(place.path)}: {done} {size_text(changed)}, caches in"
-            f" {size_text(told['size'])}"
+            f" {size_text(told['size'])}{note}"
         )
     return 0
 
