@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -20,6 +21,7 @@ REPORT_ATTRIBUTE = "user.penstock.service"
 _READY_SECONDS = 120.0  # a cache of a terabyte takes its memory at start
 _DYING_SECONDS = 5.0  # between the end of its last word and its own
 _STILL_SECONDS = 60.0  # that a write-back may go without an end
+_COPY_SECONDS = 2.0  # a process serves on for less after its last mount has gone
 
 
 def printable(path: str) -> str:
@@ -157,15 +159,20 @@ class Report:
         """Wait for the end of the process and return the last line.
 
         `show` is called with the bytes that are still to be written. A process that writes nothing
-        back for a minute is not waited for.
+        back for a minute is not waited for. One that serves on is told to end: a container, or a
+        program with mounts of its own, has a copy of the mount that was removed.
         """
-        last, since = "", time.monotonic()
+        last, since, told = "", time.monotonic(), False
         while not select.select([self._process], [], [], 0.1)[0]:
             line = self.line()
             if line != last:
                 last, since = line, time.monotonic()
             elif time.monotonic() - since > _STILL_SECONDS:
                 return line
+            if line == "serving" and not told and time.monotonic() - since > _COPY_SECONDS:
+                told = True
+                with contextlib.suppress(OSError):
+                    signal.pidfd_send_signal(self._process, signal.SIGTERM)
             word, _, size = line.partition(" ")
             if callable(show) and word == "writing":
                 show(int(size))

@@ -457,3 +457,18 @@ def test_storage_without_a_call_fails_each_fsync(tmp_path: Path, below: Path) ->
         for _ in range(2):
             with pytest.raises(OSError, match="Input/output error"):
                 os.fsync(file.fileno())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_mount_that_a_container_has_a_copy_of_ends(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    with serving(tmp_path / "below"):
+        command = ["unshare", "-m", "sh", "-c", "echo; exec sleep 60"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as container:
+            assert container.stdout
+            container.stdout.readline()
+            (tmp_path / "below" / "a").write_text("written")
+            done = penstock("umount", tmp_path / "below")
+            container.kill()
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "below" / "a").read_text() == "written"
