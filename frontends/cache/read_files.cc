@@ -313,23 +313,15 @@ void ReadFiles::make_room() {
 // Writes back all files, and keeps none open for writing: other programs may change or run them.
 Status ReadFiles::flush_all() {
     const std::lock_guard one_at_a_time(opening_);
-    std::vector<std::shared_ptr<Entry>> written;
+    std::vector<std::pair<Key, std::shared_ptr<Entry>>> written;
     {
         const std::lock_guard lock(mutex_);
         for (const auto& [key, entry] : entries_)
-            if (entry->writes) written.push_back(entry);
+            if (entry->writes) written.emplace_back(key, entry);
     }
     const Status status = cache_.flush();
-    for (const auto& entry : written) {
-        entry->file.end_grants();
-        (void)entry->file.flush();
-        const std::lock_guard lock(mutex_);
-        const auto found = entries_.find(*entry->use);
-        if (found == entries_.end() || found->second != entry) continue;
-        entry->file.publish(CachedFile::Readable::kNo);
-        uses_.erase(entry->use);
-        entries_.erase(found);
-    }
+    for (const auto& [key, entry] : written)
+        if (!take_out(key, entry)) (void)remove(key);
     return status;
 }
 
