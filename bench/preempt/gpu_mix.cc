@@ -63,8 +63,7 @@ void measure_gpu_mix(Report& report, const Arguments& arguments) {
     pieces.blocks = arguments.smoke ? 64 : 1024;
     pieces.pieces = 4;
     pieces.rounds = 100;
-    rig.add(std::unique_ptr<workloads::Workload>(
-                std::move(need(make_pieces(rig.site(), pieces), "pieces"))),
+    rig.add(std::unique_ptr<workloads::Workload>(need(make_pieces(rig.site(), pieces), "pieces")),
             "pieces");
     auto busy_made = std::make_unique<Busy>(rig.device());
     Busy& busy = *busy_made;

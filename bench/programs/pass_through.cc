@@ -25,7 +25,7 @@ namespace {
 constexpr unsigned kRequestSize = 1 << 20;
 constexpr unsigned kThreads = 16;
 constexpr unsigned kBackgroundMax = 64;
-constexpr double kValid_s = 1.0;
+constexpr double kValidSeconds = 1.0;
 
 // Files are looked up in one folder, and stay known: there are few of them.
 struct Files {
@@ -56,7 +56,7 @@ void look_up(fuse_req_t request, fuse_ino_t /*folder*/, const char* name) {
         return;
     }
     entry.ino = entry.attr.st_ino;
-    entry.attr_timeout = entry.entry_timeout = kValid_s;
+    entry.attr_timeout = entry.entry_timeout = kValidSeconds;
     {
         const std::lock_guard lock(files().mutex);
         files().names[entry.ino] = name;
@@ -69,7 +69,7 @@ void tell_attributes(fuse_req_t request, fuse_ino_t number, fuse_file_info* /*fi
     if (fstatat(files().folder, name_of(number).c_str(), &status, 0) != 0) {
         fuse_reply_err(request, errno);
     } else {
-        fuse_reply_attr(request, &status, kValid_s);
+        fuse_reply_attr(request, &status, kValidSeconds);
     }
 }
 

@@ -18,7 +18,7 @@ int opened(int fd) {
     return fd;
 }
 
-// The same for a descriptor whose description nobody else has.
+// The same for a descriptor whose open file description is not shared.
 int opened_alone(int fd) {
     forget(fd);
     cached_opened(fd);

@@ -162,10 +162,14 @@ private:
     std::shared_ptr<file::FileInCache> file_;
 };
 
-// How a file that is open is without a name for programs: not at all; its last name is gone; or the
-// name by which it was opened is, and an NFS client keeps the file under a name of its own, in the
-// same folder, until it is closed. It may have other names then.
-enum class Nameless { kNo, kYes, kKeptByNfs };
+// Whether programs can find an open file by a name.
+enum class Nameless {
+    kNo,   // they can
+    kYes,  // its last name is gone
+    // The name by which it was opened is gone. An NFS client keeps the file under a name of its
+    // own, in the same folder, until it is closed. It may have other names.
+    kKeptByNfs,
+};
 // Says so as far as the kernel knows, without asking storage. The descriptor may be one of O_PATH.
 // Any thread.
 [[nodiscard]] Nameless nameless(int descriptor);
@@ -200,8 +204,8 @@ public:
     //   sets_mtime  the time of the last write is among what changes; write-backs then keep it
     // Errors: what `change` returns.
     Status change(int descriptor, bool sets_mtime, const std::function<int()>& change) const;
-    // Drops what a file without a name and without a handle has, where FileCacheOptions say that it
-    // is kept for who opens it again. Nobody can from now on. The descriptor may be one of O_PATH.
+    // Drops the bytes of a file without a name and without a handle, which no program can open
+    // again from now on (FileCacheOptions::reopens_nameless). The descriptor may be one of O_PATH.
     void forget_nameless(int descriptor) const;
     // Writes back what is dirty in any file, without waiting for the disk. Errors: the last of
     // those because of which something is still dirty.

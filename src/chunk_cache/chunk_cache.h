@@ -117,21 +117,21 @@ public:
     ChunkId take(FileId file, uint64_t number);
     // Ends what take() began. Returns whether the chunk is now clean; else its memory is free
     // again when its last pin is gone: the bytes did not come, or the file has changed meanwhile.
-    bool filled(ChunkId chunk, bool good);
-    void pin(ChunkId chunk);
-    void unpin(ChunkId chunk);
+    bool filled(ChunkId id, bool good);
+    void pin(ChunkId id);
+    void unpin(ChunkId id);
 
     // ---- Writing
     // Records that bytes of a chunk that is not kFilling were changed, under a pin.
-    void write(ChunkId chunk, Range range);
+    void write(ChunkId id, Range range);
     // Begins the write-back of the oldest dirty chunk, of one file or (kNone) of any, and of those
     // that follow it in the file, as far as each begins where the last ended. Returns them in the
     // order of the file: as many as `run` has room for.
     std::span<const ChunkId> begin_write_back(FileId file, std::span<ChunkId> run);
     // The same for a given dirty chunk (kDirty), and those that follow it.
-    std::span<const ChunkId> begin_run(ChunkId first, std::span<ChunkId> run);
+    std::span<const ChunkId> begin_run(ChunkId id, std::span<ChunkId> run);
     // Ends the write-back of one chunk. If it failed, the chunk is dirty as before.
-    void written(ChunkId chunk, bool good);
+    void written(ChunkId id, bool good);
 
     // ---- Dropping
     // Forgets what lies in [first, last] of a file, dirty or not: it was cut off, or its storage

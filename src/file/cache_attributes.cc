@@ -194,7 +194,7 @@ void CacheOfFiles::drop_unlinked(Lock& lock, Inode& inode) {
         forget_bytes(inode);
 }
 
-// Returns whether nobody can read a file without a name and without a handle.
+// Returns whether no program can read a file without a name and without a handle.
 bool CacheOfFiles::is_for_nobody(const Inode& inode, Nameless nameless) const {
     if (inode.was_granted) return false;
     return nameless == Nameless::kKeptByNfs || !options_.reopens_nameless;

@@ -1,5 +1,5 @@
 // Goal: what programs write into copies of chunks, which a GPU's cache has granted them, is in the
-// files in the end, whoever else writes the chunks.
+// files in the end, also if other calls write the chunks.
 #include <sys/mman.h>
 #include <sys/stat.h>
 

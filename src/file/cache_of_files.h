@@ -77,7 +77,7 @@ struct Inode {
     uint64_t version = 0;      // changes when another program's change is seen
     bool idle = false;         // it has no handle, and is dirty
     bool by_table = false;     // the last reader used the shared table
-    bool was_granted = false;  // who wrote it has it open, maybe without a handle
+    bool was_granted = false;  // a program that wrote it may have it open without a handle
     FileBelow reader, writer;  // of some handle, until the last is closed and nothing is dirty
     Status error;              // of a write-back, until a sync tells it
     LogState log;              // only with a log of writes
@@ -177,13 +177,13 @@ private:
     void begin_writing(const Writing& chunks);
     void end_writing(const Writing& chunks);
     [[nodiscard]] bool is_being_written(chunk_cache::FileId file, uint64_t number) const;
-    void collect_one(const Grant& grant);
+    void collect_one(const Grant& of);
     void collect(chunk_cache::FileId file);
-    void withdraw(const Grant& grant);
+    void withdraw(const Grant& of);
     void withdraw_all(const Inode& inode, uint64_t first, uint64_t last);
     void withdraw_slab(uint32_t slab);
     void free_stuck();
-    void leave_unsettled(const Grant& grant, chunk_cache::Range range);
+    void leave_unsettled(const Grant& of, chunk_cache::Range range);
     void settle(Lock& lock, ChunkId id);
     void settle_all(Lock& lock);
     void compare(Inode& inode, const storage::Identity& identity);

@@ -18,24 +18,11 @@ Nodes::Nodes(int root, size_t open_max)
     root_.descriptor_ = Below::take(root);
 }
 
-// A handle has a share of itself, which only its release gives up otherwise.
-void Nodes::drop_handles(Node& node) {
-    while (node.handles_ != nullptr) {
-        const std::shared_ptr<Handle> handle = std::move(node.handles_->self_);
-        node.handles_ = handle->next_;
-    }
-}
-
-Nodes::~Nodes() {
-    drop_handles(root_);
-    for (const auto& [key, node] : nodes_) drop_handles(*node);
-}
-
 Below Nodes::opened(Node& node) {
     if (node.list_ != nullptr) node.list_->splice(node.list_->begin(), *node.list_, node.use_);
     if (node.descriptor_) return node.descriptor_;
-    if (node.handles_ == nullptr) return {};
-    const std::shared_ptr<Handle>& handle = node.handles_->self_;
+    if (node.handles_.empty()) return {};
+    const std::shared_ptr<Handle>& handle = node.handles_.front();
     return Below(std::shared_ptr<const int>(handle, &handle->descriptor));
 }
 
@@ -44,7 +31,7 @@ Below Nodes::opened(Node& node) {
 void Nodes::enter_in_list(Node& node, Leftovers* left) {
     std::list<Node*>* list = nullptr;
     if (&node != &root_ && node.descriptor_ && node.changes_ == 0)
-        list = node.parent_ != nullptr || node.handles_ != nullptr ? &closable_ : &nameless_;
+        list = node.parent_ != nullptr || !node.handles_.empty() ? &closable_ : &nameless_;
     if (list != node.list_) {
         if (node.list_ != nullptr) node.list_->erase(node.use_);
         if (list != nullptr) node.use_ = list->insert(list->begin(), &node);
@@ -71,7 +58,7 @@ void Nodes::set_descriptor(Node& node, const Below& below, Leftovers* left) {
 // Drops a node that nothing needs, and then those above it that were needed for it only.
 void Nodes::drop_unused(Node* node, Leftovers* left) {
     while (node != nullptr && node != &root_ && node->lookups_ == 0 && node->uses_ == 0 &&
-           node->handles_ == nullptr) {
+           node->handles_.empty()) {
         Node* const parent = node->parent_;
         if (node->list_ != nullptr) node->list_->erase(node->use_);
         const auto [first,
@@ -123,7 +110,7 @@ Node* Nodes::find(const Identity& identity, Leftovers* left) {
     for (auto place = first; place != last; ++place) {
         Node& node = *place->second;
         if (node.is_replaced_) continue;
-        const bool is_open = node.descriptor_ || node.handles_ != nullptr;
+        const bool is_open = node.descriptor_ || !node.handles_.empty();
         const bool may_be = node.parent_ != nullptr || node.identity.born_s != 0;
         if (is_open ? node.identity.type == identity.type : may_be && node.identity.is(identity))
             return &node;
@@ -137,7 +124,7 @@ Node* Nodes::find(const Identity& identity, Leftovers* left) {
 bool Nodes::is_current(const Node& node) {
     const std::lock_guard lock(mutex_);
     return !node.is_replaced_ &&
-           (node.parent_ != nullptr || node.descriptor_ || node.handles_ != nullptr);
+           (node.parent_ != nullptr || node.descriptor_ || !node.handles_.empty());
 }
 
 Below Nodes::open(Node& node) {
@@ -265,10 +252,8 @@ void Nodes::close_nameless() {
 void Nodes::add_handle(Node& node, const std::shared_ptr<Handle>& handle) {
     Leftovers left;
     const std::lock_guard lock(mutex_);
-    handle->self_ = handle;
-    handle->next_ = node.handles_;
-    if (handle->next_ != nullptr) handle->next_->previous_ = handle.get();
-    node.handles_ = handle.get();
+    node.handles_.push_front(handle);
+    handle->place_ = node.handles_.begin();
     if (node.parent_ == nullptr) enter_in_list(node, &left);
 }
 
@@ -276,10 +261,9 @@ void Nodes::remove_handle(Node& node, Handle& handle) {
     Leftovers left;
     std::shared_ptr<Handle> closed;
     const std::lock_guard lock(mutex_);
-    (handle.previous_ != nullptr ? handle.previous_->next_ : node.handles_) = handle.next_;
-    if (handle.next_ != nullptr) handle.next_->previous_ = handle.previous_;
-    closed = std::move(handle.self_);
-    if (node.handles_ != nullptr) return;
+    closed = std::move(*handle.place_);
+    node.handles_.erase(handle.place_);
+    if (!node.handles_.empty()) return;
     if (node.parent_ == nullptr) {
         // What has no name lived on in its handles. The kernel may still know it after the last.
         const std::string path = "/proc/self/fd/" + std::to_string(handle.descriptor);

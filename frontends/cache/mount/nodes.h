@@ -39,9 +39,7 @@ struct Handle {
 
 private:
     friend class Nodes;
-    // The table's share, and the neighbours in the list of the node's handles.
-    std::shared_ptr<Handle> self_;
-    Handle *previous_ = nullptr, *next_ = nullptr;
+    std::list<std::shared_ptr<Handle>>::iterator place_;  // among the handles of its node
 };
 
 class Node {
@@ -68,7 +66,7 @@ private:
     bool is_replaced_ = false;          // its number is another object's now
     std::list<Node*>* list_ = nullptr;  // that it is in: closable_ or nameless_ of Nodes
     std::list<Node*>::iterator use_;    // in that list
-    Handle* handles_ = nullptr;         // the first of those that programs have
+    std::list<std::shared_ptr<Handle>> handles_;  // that programs have
     // Counts changes of names in this folder, after each. A look-up that saw none knows that its
     // name is right.
     std::atomic<uint64_t> name_changes_{0};
@@ -87,10 +85,6 @@ public:
     // Takes over `root`, a descriptor opened with O_PATH. At most about `open_max` nodes that could
     // be opened again keep a descriptor, and a quarter as many that could not.
     Nodes(int root, size_t open_max);
-    // Closes what programs still have open, when the mount ends under them.
-    ~Nodes();
-    Nodes(const Nodes&) = delete;
-    Nodes& operator=(const Nodes&) = delete;
 
     // Returns the node of the kernel's number. The kernel knows it, so it exists.
     [[nodiscard]] Node& of(uint64_t number) {
@@ -110,7 +104,8 @@ public:
     Node* look_up(Node& folder, const char* name, Below* below, struct stat* found);
     // Takes back look-ups. Returns whether those were all; then the node may be gone.
     bool forget(Node& node, uint64_t count);
-    // Returns what was forgotten, or closed last, and has no name: nobody can open it again.
+    // Returns the files without a name that the kernel has forgotten since the last call: no
+    // program can open them again.
     std::vector<Below> take_gone();
     // Closes all descriptors that can be opened again, because descriptors are short.
     void close_all();
@@ -145,8 +140,6 @@ private:
         std::string name;
     };
     enum class Opened { kYes, kNo, kAgain };
-
-    static void drop_handles(Node& node);
 
     // All of these require the lock.
     Below opened(Node& node);

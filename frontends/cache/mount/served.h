@@ -69,8 +69,8 @@ inline Below open_node(fuse_req_t request, Node& node) {
 inline Below open_node(fuse_req_t request, fuse_ino_t number) {
     return open_node(request, node_of(request, number));
 }
-// Counts one more descriptor of who sent a request. Returns null with errno set if there are no
-// more for that one.
+// Counts one more descriptor for the program or user that sent a request. Returns null with errno
+// set if that one may have no more.
 inline std::shared_ptr<const void> count_handle(fuse_req_t request) {
     Served& all = served(request);
     const fuse_ctx& caller = *fuse_req_ctx(request);
@@ -79,7 +79,7 @@ inline std::shared_ptr<const void> count_handle(fuse_req_t request) {
     all.kept.drop_all();
     return all.handles.enter(caller.uid, caller.pid);
 }
-// Drops the bytes of what nobody can open again.
+// Drops the bytes of files that no program can open again.
 inline void drop_gone(Served& all) {
     for (const Below& gone : all.nodes.take_gone()) all.cache.forget_nameless(gone.get());
 }

@@ -15,11 +15,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock import _core
 
 DRIVER = Path(_core.__file__).parents[2] / "driver_fake.so"  # stands for a GPU
 HAS_GPU = Path("/dev/nvidiactl").exists()
 DEVICES = ["cpu", "cuda:0"] if HAS_GPU or DRIVER.exists() else ["cpu"]
+needs_cache = pytest.mark.skipif(
+    not (Path(_core.__file__).parent / "penstock-cache").exists(), reason="built without the cache"
+)
 PENSTOCK = [sys.executable, "-m", "penstock"]
 
 
@@ -121,3 +126,10 @@ def making(tmp_path: Path, device: str) -> Iterator[Cache]:
     yield made
     made.end()
     shutil.rmtree(runtime)
+
+
+@pytest.fixture(params=DEVICES)
+def cache(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
+    """Give a cache of an empty folder, on each device that there is."""
+    with making(tmp_path, request.param) as made:
+        yield made

@@ -17,3 +17,5 @@ _BUILT = Path(__file__).parents[3] / "build/release/python"
 if "PYTHONPATH" not in os.environ and next(_BUILT.glob("penstock/_core*.so"), None):
     os.environ["PYTHONPATH"] = str(_BUILT)
     sys.path.insert(0, str(_BUILT))
+
+from caching import cache  # noqa: E402, F401  a fixture; it needs the path that was set above

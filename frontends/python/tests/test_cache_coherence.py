@@ -7,24 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import DEVICES, Cache, making
+from caching import Cache, needs_cache, settled
 from mounting import mounted, needs_mounts
 
-from penstock import _core
-
-pytestmark = pytest.mark.skipif(
-    not (Path(_core.__file__).parent / "penstock-cache").exists(), reason="built without the cache"
-)
-
-
-@pytest.fixture(params=DEVICES)
-def cache(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
-    with making(tmp_path, request.param) as made:
-        yield made
+pytestmark = needs_cache
 
 
 # Replaces a file again and again while it reads it. Prints the reads that were not one whole file.
@@ -138,3 +127,31 @@ os.fsync(fd)
     assert "Input/output error" in done.stderr
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
+
+
+def test_names_that_go_are_told_and_no_program_waits(cache: Cache) -> None:
+    for name in ("a", "b", "c", "d"):
+        (cache.folder / name).write_bytes(b"x" * 10_000)
+    settled()
+    process = cache.serve()
+    script = """
+import os, signal, sys, time
+folder, process = sys.argv[1], int(sys.argv[2])
+opened = lambda: os.popen(f"ls -l /proc/{process}/fd").read()
+for name in "abcd":
+    with open(f"{folder}/{name}", "rb", buffering=0) as file:
+        file.read()
+print(all(f"{folder}/{name}\\n" in opened() for name in "abcd"))
+os.unlink(f"{folder}/a")
+os.rename(f"{folder}/c", f"{folder}/b")
+print(f"{folder}/a" in opened(), f"{folder}/b (deleted)" in opened())
+os.kill(process, signal.SIGSTOP)
+begin = time.monotonic()
+os.unlink(f"{folder}/d")
+os.unlink(f"{folder}/b")
+print(time.monotonic() - begin < 60)
+os.kill(process, signal.SIGCONT)
+"""
+    told = cache.run(sys.executable, "-c", script, cache.folder, str(process)).stdout
+    assert told == "True\nFalse False\nTrue\n"
+    assert not list(cache.folder.iterdir())

@@ -12,15 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import PENSTOCK, Cache, making
+from caching import PENSTOCK, Cache, making, needs_cache
 from mounting import needs_mounts
 
-from penstock import _core, cache_places
+from penstock import cache_places
 from penstock.errors import CommandError
 
-pytestmark = pytest.mark.skipif(
-    not (Path(_core.__file__).parent / "penstock-cache").exists(), reason="built without the cache"
-)
+pytestmark = needs_cache
 
 
 @pytest.fixture

@@ -7,18 +7,13 @@ import random
 import shutil
 import sys
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import DEVICES, Cache, making, settled
+from caching import Cache, needs_cache, settled
 from mounting import mounted, needs_mounts, run
 
-from penstock import _core
-
-pytestmark = pytest.mark.skipif(
-    not (Path(_core.__file__).parent / "penstock-cache").exists(), reason="built without the cache"
-)
+pytestmark = needs_cache
 FILES = 10_000
 SHARDS, MEMBERS = 4, 300
 EPOCHS = 3
@@ -59,12 +54,6 @@ verify_fatal=1
 fsync=64
 ioengine=psync
 """
-
-
-@pytest.fixture(params=DEVICES)
-def cache(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
-    with making(tmp_path, request.param) as made:
-        yield made
 
 
 def check_epochs(cache: Cache, program: str, size: int, *options: str) -> None:

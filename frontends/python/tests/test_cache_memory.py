@@ -8,13 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import DEVICES, Cache, making, settled
+from caching import DEVICES, Cache, making, needs_cache, settled
 
-from penstock import _core
-
-pytestmark = pytest.mark.skipif(
-    not (Path(_core.__file__).parent / "penstock-cache").exists(), reason="built without the cache"
-)
+pytestmark = needs_cache
 
 SLAB = 4 << 20  # at chunks of 4 KiB
 IN_SLABS = "(memory goes in slabs of 4.0 MiB)"

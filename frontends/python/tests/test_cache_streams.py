@@ -12,14 +12,10 @@ from pathlib import Path
 
 import pytest
 import stdio_programs
-from caching import Cache, making, settled
+from caching import Cache, making, needs_cache, settled
 from preloading import Trace, compiled
 
-from penstock import _core
-
-pytestmark = pytest.mark.skipif(
-    not (Path(_core.__file__).parent / "penstock-cache").exists(), reason="built without the cache"
-)
+pytestmark = needs_cache
 SEEDS = 20 if "PENSTOCK_NIGHTLY" not in os.environ else 4000
 LINES = [b"%d w\xc3\xb6rd %s\n" % (i * i, b"\xe2\x82\xac " * (i % 9)) for i in range(9000)]
 

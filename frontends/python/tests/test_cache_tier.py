@@ -19,14 +19,10 @@ from pathlib import Path
 
 import pytest
 from cache_mounts import PROGRAM, CacheMount
-from caching import PENSTOCK, Cache, settled
+from caching import PENSTOCK, Cache, needs_cache, settled
 from mounting import mounted, needs_mounts, penstock, serving
 
-from penstock import _core
-
-pytestmark = pytest.mark.skipif(
-    not (Path(_core.__file__).parent / "penstock-cache").exists(), reason="built without the cache"
-)
+pytestmark = needs_cache
 
 SMALL = ("--cache-size", "4M", "--chunk-size", "4K")
 SIZE = 12 << 20

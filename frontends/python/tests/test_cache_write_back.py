@@ -7,23 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import DEVICES, SANDBOX, Cache, making, settled
+from caching import SANDBOX, Cache, needs_cache, settled
 
-from penstock import _core
-
-pytestmark = pytest.mark.skipif(
-    not (Path(_core.__file__).parent / "penstock-cache").exists(), reason="built without the cache"
-)
-
-
-@pytest.fixture(params=DEVICES)
-def cache(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
-    with making(tmp_path, request.param) as made:
-        yield made
+pytestmark = needs_cache
 
 
 # Random calls that read and change three files. Prints what each returned.
@@ -287,7 +276,7 @@ def test_writes_of_a_shell_come_behind_those_in_the_cache(cache: Cache, append: 
 
 
 def test_a_file_removed_by_others_while_it_is_written(cache: Cache) -> None:
-    """Who has it open goes on with it; the process drops it within two seconds."""
+    """The program goes on with it; the process drops it within two seconds."""
     path = cache.folder / "a"
     script = """
 import os, subprocess, sys, time

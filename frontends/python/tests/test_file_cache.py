@@ -9,24 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import DEVICES, SANDBOX, Cache, making, settled
+from caching import SANDBOX, Cache, needs_cache, settled
 from mounting import needs_mounts, penstock, serving
 
-from penstock import _core
-
-pytestmark = pytest.mark.skipif(
-    not (Path(_core.__file__).parent / "penstock-cache").exists(), reason="built without the cache"
-)
-
-
-@pytest.fixture(params=DEVICES)
-def cache(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
-    with making(tmp_path, request.param) as made:
-        yield made
+pytestmark = needs_cache
 
 
 def write(path: Path, size: int, seed: int = 1) -> bytes:
@@ -279,33 +268,6 @@ def test_a_sandbox_that_forbids_copies_is_served(cache: Cache, write_back: bool)
     command[3:] = ["dd", f"if={cache.folder}/a", f"of={cache.folder}/b", "bs=10k", "status=none"]
     cache.run(*command, write_back=write_back)
     assert (cache.folder / "b").read_bytes() == data
-
-
-def test_names_that_go_are_told_and_nobody_waits(cache: Cache) -> None:
-    for name in ("a", "b", "c", "d"):
-        write(cache.folder / name, 10_000)
-    process = cache.serve()
-    script = """
-import os, signal, sys, time
-folder, process = sys.argv[1], int(sys.argv[2])
-opened = lambda: os.popen(f"ls -l /proc/{process}/fd").read()
-for name in "abcd":
-    with open(f"{folder}/{name}", "rb", buffering=0) as file:
-        file.read()
-print(all(f"{folder}/{name}\\n" in opened() for name in "abcd"))
-os.unlink(f"{folder}/a")
-os.rename(f"{folder}/c", f"{folder}/b")
-print(f"{folder}/a" in opened(), f"{folder}/b (deleted)" in opened())
-os.kill(process, signal.SIGSTOP)
-begin = time.monotonic()
-os.unlink(f"{folder}/d")
-os.unlink(f"{folder}/b")
-print(time.monotonic() - begin < 60)
-os.kill(process, signal.SIGCONT)
-"""
-    told = cache.run(sys.executable, "-c", script, cache.folder, str(process)).stdout
-    assert told == "True\nFalse False\nTrue\n"
-    assert not list(cache.folder.iterdir())
 
 
 @pytest.mark.parametrize("sandbox", [[], [sys.executable, "-c", SANDBOX]])
