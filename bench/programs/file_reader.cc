@@ -12,10 +12,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "checksum.h"
@@ -24,8 +27,11 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
+using Clock = std::chrono::steady_clock;
+
 constexpr size_t kHugePage = 2 << 20, kPage = 4096;
-constexpr int kTries = 10;  // pages that were read just before may stay the first time
+constexpr std::chrono::milliseconds kPause{1};
+constexpr std::chrono::seconds kPatience{10};
 
 struct Work {
     int fd;
@@ -34,18 +40,23 @@ struct Work {
     unsigned char* buffer;
 };
 
-// Returns whether none of the file's pages is left, if they are to be forgotten.
+// Returns whether none of the file's pages is left, if they are to be forgotten. A server's thread
+// in the kernel holds the pages that it filled until it runs again, which takes a while on a busy
+// machine.
 bool forget_pages(const Work& work) {
     if (!work.drops) return true;
     void* mapped = mmap(nullptr, work.size, PROT_READ, MAP_SHARED, work.fd, 0);
     if (mapped == MAP_FAILED) return false;
     std::vector<unsigned char> kept((work.size + kPage - 1) / kPage);
-    bool any = true;
-    for (int i = 0; i < kTries && any; ++i) {
+    const auto any_left = [&] {
         posix_fadvise(work.fd, 0, 0, POSIX_FADV_DONTNEED);
-        if (mincore(mapped, work.size, kept.data()) != 0) break;
-        any = std::any_of(kept.begin(), kept.end(), [](unsigned char one) { return one & 1; });
-    }
+        if (mincore(mapped, work.size, kept.data()) != 0) return true;
+        return std::any_of(kept.begin(), kept.end(), [](unsigned char one) { return one & 1; });
+    };
+    const auto end = Clock::now() + kPatience;
+    bool any = any_left();
+    for (; any && Clock::now() < end; any = any_left()) std::this_thread::sleep_for(kPause);
+    if (any) std::fputs("pages of the file stay in the page cache\n", stderr);
     munmap(mapped, work.size);
     return !any;
 }
@@ -57,7 +68,11 @@ bool read_all(const Work& work, Use use) {
     size_t done = 0;
     for (ssize_t got = 0; done < work.size; done += static_cast<size_t>(got)) {
         got = read(work.fd, work.buffer, work.step);
-        if (got <= 0) return false;
+        if (got <= 0) {
+            std::fprintf(stderr, "read of byte %zu: %s\n", done,
+                         got == 0 ? "the file ends before" : std::strerror(errno));
+            return false;
+        }
         use(static_cast<size_t>(got));
     }
     return done == work.size;
@@ -66,9 +81,9 @@ bool read_all(const Work& work, Use use) {
 bool measure(const Work& work, long passes, Seconds* taken) {
     for (long i = 0; i < passes; ++i) {
         if (!forget_pages(work)) return false;
-        const auto begun = std::chrono::steady_clock::now();
+        const auto begun = Clock::now();
         if (!read_all(work, [](size_t) {})) return false;
-        *taken += std::chrono::steady_clock::now() - begun;
+        *taken += Clock::now() - begun;
     }
     return true;
 }
@@ -90,7 +105,10 @@ int main(int count, char** words) {
     const std::string_view way = words[4];
     const int fd = open(words[1], O_RDONLY | O_CLOEXEC | (way == "direct" ? O_DIRECT : 0));
     struct stat status {};
-    if (fd < 0 || fstat(fd, &status) != 0) return 1;
+    if (fd < 0 || fstat(fd, &status) != 0) {
+        std::perror(words[1]);
+        return 1;
+    }
     const auto step = static_cast<size_t>(std::atol(words[2]));
     const Work work{fd, static_cast<size_t>(status.st_size), step, way == "dropped",
                     take_buffer(step)};

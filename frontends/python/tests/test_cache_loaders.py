@@ -49,6 +49,7 @@ rw=randwrite
 bsrange=1k-96k
 size=8m
 verify=crc32c
+verify_state_save=0
 do_verify=1
 verify_fatal=1
 fsync=64

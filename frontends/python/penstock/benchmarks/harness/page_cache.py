@@ -8,12 +8,14 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import time
 from collections.abc import Collection
 from pathlib import Path
 
 _READ, _SHARED = 1, 1  # PROT_READ, MAP_SHARED
 _PIECE = 1 << 20
 _TRIES = 10
+_PATIENCE_S, _PAUSE_S = 2, 0.001
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -61,14 +63,17 @@ def evict(path: Path) -> bool:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
-        # Pages that were read just before may stay the first time.
-        for _ in range(_TRIES):
+        # The kernel keeps pages that a thread has just filled until that thread has run again.
+        end = time.monotonic() + _PATIENCE_S
+        while True:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             if cached_pages(path)[0] == 0:
                 return True
+            if time.monotonic() > end:
+                return False
+            time.sleep(_PAUSE_S)
     finally:
         os.close(descriptor)
-    return False
 
 
 def warm(path: Path) -> bool:
