@@ -1,6 +1,7 @@
 #include "chunk_cache/chunk_cache.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <utility>
 
@@ -37,8 +38,9 @@ void ChunkCache::remove(List& list, ChunkId id) {
 }
 
 size_t ChunkCache::bucket_of(FileId file, uint64_t number) const {
-    const uint64_t mixed = (number + (uint64_t{file} << 40)) * 0x9e3779b97f4a7c15u;
-    return (mixed >> 20) & (buckets_.size() - 1);
+    // The upper bits of a product depend on all bits of its factors.
+    const uint64_t mixed = (number + file * 0xd6e8feb86659fd93u) * 0x9e3779b97f4a7c15u;
+    return mixed >> (64 - std::countr_zero(buckets_.size()));
 }
 
 ChunkId ChunkCache::look_up(FileId file, uint64_t number) const {

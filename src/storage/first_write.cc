@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <utility>
@@ -14,14 +15,20 @@ namespace {
 
 using Inode = std::pair<uint64_t, uint64_t>;
 
+constexpr size_t kSweepMin = 64;
+
 }  // namespace
 
 std::shared_ptr<FirstWrite> FirstWrite::of(uint64_t device, uint64_t inode) {
     // Never destroyed: other threads may open files while the program ends.
     static auto& mutex = *new std::mutex;  // guards the map
     static auto& all = *new std::map<Inode, std::weak_ptr<FirstWrite>>;
+    static size_t sweep_at = kSweepMin;  // so that opening takes constant time on average
     const std::lock_guard lock(mutex);
-    std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
+    if (all.size() >= sweep_at) {
+        std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
+        sweep_at = std::max(kSweepMin, 2 * all.size());
+    }
     std::weak_ptr<FirstWrite>& known = all[{device, inode}];
     std::shared_ptr<FirstWrite> first = known.lock();
     if (first == nullptr) {
