@@ -22,6 +22,9 @@ namespace grant = chunk_table::grant;
 // How long a grant is waited for whose writer is in a copy, with the lock held.
 constexpr uint64_t kPatienceNs = 2'000'000;
 
+// All grants are collected after so many new ones that this takes constant time for each.
+constexpr size_t kShareUncollected = 16;
+
 constexpr int kTriesMax = 50;  // to copy to a device that is busy, 200 ms apart
 
 }  // namespace
@@ -32,7 +35,7 @@ Result<uint64_t> CacheOfFiles::grant(Inode& inode, uint64_t size, uint64_t offse
     uint64_t done = 0;
     Lock lock(mutex_);
     inode.by_table = inode.was_granted = true;
-    collect(kNone);
+    if (++granted_since_ > grants_.size() / kShareUncollected) collect(kNone);
     while (done < size) {
         while (too_much_dirty())
             if (Status s = make_room(lock); !s.ok()) return done > 0 ? Result<uint64_t>(done) : s;
@@ -49,7 +52,7 @@ Result<uint64_t> CacheOfFiles::grant(Inode& inode, uint64_t size, uint64_t offse
             chunks_.unpin(id);
             continue;
         }
-        const Grant made{id, seen.value()};
+        const Grant made{id, seen.value(), inode.id, number};
         if (is_being_written(inode.id, number)) {
             unpin_grant(made);
             changed_.wait(lock);
@@ -58,12 +61,12 @@ Result<uint64_t> CacheOfFiles::grant(Inode& inode, uint64_t size, uint64_t offse
         if ((shared_->grant_of(made.seen).load() & grant::kGranted) != 0) {
             unpin_grant(made);  // it has the pins of the grant
         } else {
-            grants_.push_back(made);
+            grants_.add(made);
             drop_in_tier(inode, number, number);  // a copy under way may see the writer's bytes
             shared_->grant_of(made.seen).store(grant::kGranted, std::memory_order_release);
         }
         done += chunk_size() - at % chunk_size();
-        while (grants_.size() > grants_max()) withdraw(Grant(grants_.front()));
+        while (grants_.size() > grants_max()) withdraw(Grant(grants_.oldest()));
     }
     return std::min(done, size);
 }
@@ -98,7 +101,7 @@ Result<chunk_cache::ChunkId> CacheOfFiles::shown(Lock& lock, Inode& inode, Chunk
         unpin_all(std::span(run).subspan(1, count - 1));
         if (!status.ok() && !lost_by_copy(failed * kSlabChunks, status)) return status;
         if (copies.holds(inode.id, number) || !status.ok()) continue;
-        if (!grants_.empty()) withdraw(Grant(grants_.front()));
+        if (!grants_.empty()) withdraw(Grant(grants_.oldest()));
         changed_.wait_for(lock, kLookEvery);  // for room in the window
     }
     return ChunkId{kNone};
@@ -116,7 +119,7 @@ Result<chunk_cache::ChunkId> CacheOfFiles::grantable(Lock& lock, Inode& inode, u
         auto found = beyond ? replace(lock, inode, number, {})
                             : arrived(lock, inode, number, number);
         if (!found.ok() || found.value() != kNone) return found;
-        if (!grants_.empty()) withdraw(Grant(grants_.front()));
+        if (!grants_.empty()) withdraw(Grant(grants_.oldest()));
         if (Status status = make_room(lock); !status.ok()) return status;
     }
 }
@@ -129,7 +132,7 @@ void CacheOfFiles::collect_one(const Grant& of) {
            !word.compare_exchange_weak(seen, grant::without_range(seen), std::memory_order_acq_rel))
         continue;
     if (grant::end(seen) <= grant::begin(seen)) return;
-    Inode& inode = *by_id_[chunks_.chunk(of.chunk).file];
+    Inode& inode = *by_id_[of.file];
     if (dirty_since_ns_ == 0) dirty_since_ns_ = base::monotonic_ns();
     // Any program may have written the word.
     const auto most = static_cast<uint32_t>(chunk_size());
@@ -138,7 +141,7 @@ void CacheOfFiles::collect_one(const Grant& of) {
     chunks_.write(of.chunk, range);
     leave_unsettled(of, range);
     if (log_ != nullptr) logged_[of.chunk] = false;
-    drop_in_tier(inode, chunks_.chunk(of.chunk).number, chunks_.chunk(of.chunk).number);
+    drop_in_tier(inode, of.number, of.number);
     uint64_t size = inode.size;
     shared_->take_end(inode.slot, &size);
     if (size != inode.size) set_size(inode, size);
@@ -146,8 +149,12 @@ void CacheOfFiles::collect_one(const Grant& of) {
 }
 
 void CacheOfFiles::collect(chunk_cache::FileId file) {
-    for (const Grant& of : grants_)
-        if (file == kNone || chunks_.chunk(of.chunk).file == file) collect_one(of);
+    if (file == kNone) {
+        for (const Grant& of : grants_.all()) collect_one(of);
+        granted_since_ = 0;
+    } else {
+        for (const Grant& of : grants_.of(file)) collect_one(of);
+    }
     free_stuck();
 }
 
@@ -166,7 +173,7 @@ void CacheOfFiles::withdraw(const Grant& of) {
         seen = grant::without_range(word.load(std::memory_order_acquire));
         if (word.compare_exchange_weak(seen, seen & ~grant::kGranted)) break;
     }
-    grants_.erase(std::ranges::find(grants_, of));
+    grants_.remove(of);
     if (grant::writer(seen) != 0) {
         stuck_.push_back(of);
     } else {
@@ -175,18 +182,12 @@ void CacheOfFiles::withdraw(const Grant& of) {
 }
 
 void CacheOfFiles::withdraw_all(const Inode& inode, uint64_t first, uint64_t last) {
-    std::vector<Grant> meant;
-    for (const Grant& of : grants_) {
-        const chunk_cache::Chunk& chunk = chunks_.chunk(of.chunk);
-        if (chunk.file == inode.id && chunk.number >= first && chunk.number <= last)
-            meant.push_back(of);
-    }
-    for (const Grant& of : meant) withdraw(of);
+    for (const Grant& of : grants_.of(inode.id, first, last)) withdraw(of);
 }
 
 void CacheOfFiles::withdraw_slab(uint32_t slab) {
     std::vector<Grant> meant;
-    for (const Grant& of : grants_)
+    for (const Grant& of : grants_.all())
         if (of.chunk / kSlabChunks == slab) meant.push_back(of);
     for (const Grant& of : meant) withdraw(of);
     free_stuck();
@@ -215,7 +216,7 @@ void CacheOfFiles::forget_writer(uint32_t writer) {
                !word.compare_exchange_weak(seen, grant::with_writer(seen, 0)))
             continue;
     };
-    std::ranges::for_each(grants_, clear);
+    std::ranges::for_each(grants_.all(), clear);
     std::ranges::for_each(stuck_, clear);
     free_stuck();
 }

@@ -24,6 +24,7 @@
 #include "file/cache_readahead.h"
 #include "file/fast_tier.h"
 #include "file/file_below.h"
+#include "file/grant_table.h"
 #include "file/host_window.h"
 #include "file/log_recovery.h"
 #include "file/shared_table.h"
@@ -123,12 +124,6 @@ public:
 private:
     using ChunkId = chunk_cache::ChunkId;
     using Lock = std::unique_lock<std::mutex>;
-    // A chunk that other processes may write, pinned, and what they see of it: the chunk itself, or
-    // its copy in the host window, also pinned.
-    struct Grant {
-        ChunkId chunk = chunk_cache::kNone, seen = chunk_cache::kNone;
-        bool operator==(const Grant&) const = default;
-    };
     // Bytes that other processes wrote to a copy in the host window, and that the chunk still
     // lacks. Both are pinned.
     struct Unsettled {
@@ -306,8 +301,10 @@ private:
     std::atomic<int> draining_half_ = -1;  // that is not empty yet, though the other one is in use
     std::unique_ptr<FastTier> tier_;       // null: there is none
     std::unique_ptr<SharedTable> shared_;  // null: no other process reads
-    std::vector<Grant> grants_;            // that other processes may write, the oldest first
-    std::vector<Grant> stuck_;             // no longer granted, and still being written
+    // What a grant names is pinned: the chunk, and its copy in the host window.
+    GrantTable grants_;
+    size_t granted_since_ = 0;  // grants made since those of all files were collected
+    std::vector<Grant> stuck_;  // no longer granted, and still being written
     std::unordered_map<ChunkId, Unsettled> unsettled_;
     std::vector<Writing> writings_;
     std::map<std::pair<uint64_t, uint64_t>, std::unique_ptr<Inode>> inodes_;  // device, inode
