@@ -86,20 +86,25 @@ def _read_line(descriptor: int, seconds: float) -> str:
             return os.fsdecode(text)
 
 
-def start(service: Service, *, detached: bool = True, starter: int = -1) -> subprocess.Popen[bytes]:
+def start(
+    service: Service, *, detached: bool = True, bound: bool = False
+) -> subprocess.Popen[bytes]:
     """Start the process and return when it serves; raise CommandError with its reason if not.
 
-    `starter`: the end to read from of a pipe. The process ends when nobody has the other end.
+    `detached`: it says nothing, and is in a session of its own. `bound`: it ends when this process
+    does, however that ends.
     """
     told, tells = os.pipe()
-    bound = [] if starter < 0 else ["--starter-fd", str(starter)]
+    # This process alone has the end to write to, and never closes it.
+    starter = os.pipe()[0] if bound else -1
     with (
         open(told, "rb", buffering=0),
         cache_places.claimed(service.path, service.mountpoint) as place,
     ):
         try:
             process = subprocess.Popen(
-                [*service.words(), "--socket", place.socket, "--ready-fd", str(tells), *bound],
+                [*service.words(), "--socket", place.socket, "--ready-fd", str(tells)]
+                + (["--starter-fd", str(starter)] if bound else []),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL if detached else None,
                 stderr=subprocess.DEVNULL if detached else None,
@@ -109,6 +114,8 @@ def start(service: Service, *, detached: bool = True, starter: int = -1) -> subp
             )
         finally:
             os.close(tells)
+            if bound:
+                os.close(starter)
         line = _read_line(told, _READY_SECONDS)
     if line == "ready":
         return process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import select
@@ -59,6 +60,26 @@ def test_a_cache_of_its_own_ends_when_the_command_is_killed(cache: Cache) -> Non
         os.close(process)
     assert (cache.folder / "a").read_bytes() == b"written" * 1000
     assert command.communicate("\n", timeout=30)[0] == "7000\n"  # the program goes on
+
+
+@needs_mounts
+@pytest.mark.parametrize("command", [["serve", "--cache"], ["mount", "--foreground"]])
+def test_a_command_in_the_foreground_takes_its_process_along(
+    cache: Cache, command: list[str]
+) -> None:
+    words = [*PENSTOCK, *command, str(cache.folder), "--json", "--device=cpu"]
+    started = subprocess.Popen(words, env=cache.environment, stdout=subprocess.PIPE, text=True)
+    assert started.stdout is not None
+    lines = list(itertools.takewhile(lambda line: line != "}\n", started.stdout))
+    cache.processes.append(json.loads("".join(lines) + "}")["pid"])
+    process = os.pidfd_open(cache.processes[-1])
+    started.kill()
+    started.communicate()
+    try:
+        assert select.select([process], [], [], 30)[0], "the process of the cache has stayed"
+    finally:
+        os.close(process)
+    assert not os.path.ismount(cache.folder)
 
 
 def test_a_cache_that_does_not_answer_is_one_line(cache: Cache) -> None:

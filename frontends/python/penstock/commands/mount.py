@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         **chosen_tier(arguments),
         dirty_size_max=arguments.dirty_limit,
     )
-    process = start(service, detached=not arguments.foreground)
+    process = start(service, detached=not arguments.foreground, bound=arguments.foreground)
     device = devices_of(service)
     if arguments.json:
         told = {"path": path, "mountpoint": mountpoint, "pid": process.pid, "device": device}

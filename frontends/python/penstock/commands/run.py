@@ -149,16 +149,12 @@ def _cache(
         yield place, path
         return
     device = chosen_device(None) or "auto"
-    # This process alone has the end to write to, and it closes however this process ends.
-    starter, kept = os.pipe()
     try:
         service = Service(path=path, device=device, cache_size=size, **tier)
-        process = start(service, starter=starter)
+        process = start(service, bound=True)
     except CommandError as error:
         subject = error.subject.replace("--cache-size", "--cache")  # which has the size here
         raise CommandError(subject, error.cause) from None
-    finally:
-        os.close(starter)
     try:
         place = cache_places.find(path)
         if place is None:
@@ -167,7 +163,6 @@ def _cache(
     finally:
         process.terminate()
         process.wait()
-        os.close(kept)
 
 
 def _run_beside(arguments: argparse.Namespace, words: list[str], settings: dict[str, str]) -> int:

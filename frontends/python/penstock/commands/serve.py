@@ -165,7 +165,7 @@ def run(arguments: argparse.Namespace) -> int:
         keep_free=arguments.keep_free,
         **chosen_tier(arguments),
     )
-    process = start(service, detached=arguments.detach)
+    process = start(service, detached=arguments.detach, bound=not arguments.detach)
     device = devices_of(service)
     size = arguments.cache_size
     if arguments.json:
