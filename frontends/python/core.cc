@@ -10,10 +10,13 @@
 #include <cstdlib>
 #include <string>
 
+#include "interpreter.h"
+
 namespace penstock::python {
 
 void raise_error(const Status& status, nanobind::handle subject, const Report* report) {
     namespace nb = nanobind;
+    leave_at_exit();
     if (const std::string variable = status.origin();
         status.error_number() == EINVAL && variable.starts_with("PENSTOCK_")) {
         const char* const value = std::getenv(variable.c_str());

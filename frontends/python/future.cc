@@ -45,6 +45,7 @@ private:
 };
 
 [[noreturn]] void raise_from_futures(const char* name, nb::handle subject) {
+    leave_at_exit();
     const nb::object error = nb::module_::import_("penstock.futures").attr(name)(subject);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
     throw nb::python_error();

@@ -82,6 +82,7 @@ private:
 struct Interpreter {
     unsigned process = 0;
     bool exiting = false;
+    std::thread::id ends_it;  // the thread that ends the interpreter
     // Threads that let the interpreter go, and whether those that come back are to sleep. Atomic
     // for the thread that ends the interpreter, which lets it go itself while it looks.
     std::atomic<unsigned> unlocked{0};
@@ -108,6 +109,7 @@ void forget_parent() {
 void at_exit() {
     Interpreter& here = interpreter();
     here.exiting = true;
+    here.ends_it = std::this_thread::get_id();
     const auto deadline = Clock::now() + kExitLimit;
     Flight::land_all(deadline);
     {
@@ -136,7 +138,15 @@ Unlocked::~Unlocked() {
 
 unsigned process_number() { return interpreter().process; }
 
+void leave_at_exit() {
+    const Interpreter& here = interpreter();
+    if (!here.exiting || here.ends_it == std::this_thread::get_id() || completing) return;
+    PyErr_SetNone(PyExc_SystemExit);
+    throw nb::python_error();
+}
+
 void refuse_at_exit() {
+    leave_at_exit();
     if (interpreter().exiting) throw std::runtime_error("cannot read: the interpreter is ending");
 }
 

@@ -32,7 +32,11 @@ private:
 // belongs to the parent: the threads behind it are not here, and it must not be destroyed.
 unsigned process_number();
 
-// Throws RuntimeError once the interpreter has begun to end.
+// Once the interpreter has begun to end, throws SystemExit in all threads but the one that ends it:
+// they end without a word. Python aborts if one of them is printing a traceback at the very end.
+void leave_at_exit();
+
+// Throws once the interpreter has begun to end; RuntimeError in the thread that ends it.
 void refuse_at_exit();
 
 // Calls `wait`, without the interpreter, with how long it may wait, until it returns true or

@@ -159,6 +159,8 @@ def test_nothing_is_mounted_over_the_root(cache: Cache) -> None:
         timeout=60,
         check=False,
     )
+    if done.stderr.startswith("unshare:"):  # in a chroot
+        pytest.skip(done.stderr.strip())
     assert done.returncode == 1
     assert done.stderr.startswith("penstock: /: cannot be mounted over")
     assert done.stderr.count("\n") == 1

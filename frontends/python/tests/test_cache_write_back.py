@@ -141,7 +141,7 @@ dd if=/dev/urandom of=big bs=100k count=90 status=none
 cp big copy; cmp big copy
 tar cf all.tar big copy; mkdir x; tar xf all.tar -C x; cmp x/big big
 gzip -k big; gunzip -c big.gz | cmp - big
-sort -R /etc/services > lines; sort lines > sorted; sort -c sorted
+seq 1000 | sort -R > lines; sort lines > sorted; sort -c sorted
 python3 - <<END
 import sqlite3
 c = sqlite3.connect("db")
