@@ -82,5 +82,6 @@ class ForgetfulDisk:
             self.server.wait()
         if self.server.stdout is not None:
             self.server.stdout.close()
-        if os.path.ismount(self.place):
+        # ismount does not see the mount of a server that was killed.
+        if self.server.returncode != 0 or os.path.ismount(self.place):
             unmount(self.place)
