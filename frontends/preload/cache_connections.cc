@@ -174,14 +174,22 @@ const CacheMapping* last_mapping() {
     return count == 0 ? nullptr : &mappings[count - 1];
 }
 
+}  // namespace
+
+const CacheMapping* joined_cache() {
+    const CacheMapping* last = last_mapping();
+    return last != nullptr && last->reader.marks.live() ? last : nullptr;
+}
+
+namespace {
+
 // Threads that start together all need a connection: one connects, the others wait for a moment.
 const CacheMapping* mapping_of_other_thread() {
     for (int naps = 0; connecting.load() && naps < kNapsMax; ++naps) {
         const timespec nap{0, kNapNs};
         nanosleep(&nap, nullptr);
     }
-    const CacheMapping* last = last_mapping();
-    return last != nullptr && last->reader.marks.live() ? last : nullptr;
+    return joined_cache();
 }
 
 // Returns a connection to the service of a mapping that nobody uses; null: there is none.
@@ -220,14 +228,12 @@ bool set_cache_socket(const char* path, size_t size, bool writes) {
 const CacheMapping* cache_by_number(uint32_t number) { return &mappings[number]; }
 
 const CacheMapping* current_cache() {
-    const CacheMapping* last = last_mapping();
-    if (last != nullptr && last->reader.marks.live()) return last;
+    if (const CacheMapping* joined = joined_cache(); joined != nullptr) return joined;
     if (connecting.exchange(true)) return mapping_of_other_thread();
-    last = last_mapping();  // another thread may just have connected
-    const bool done = last != nullptr && last->reader.marks.live();
-    if (done || now() < tried.load() + kPauseS) {
+    const CacheMapping* other = joined_cache();  // another thread may just have connected
+    if (other != nullptr || now() < tried.load() + kPauseS) {
         connecting.store(false);
-        return done ? last : nullptr;
+        return other;
     }
     tried.store(now());
     const uint32_t count = mapping_count.load();

@@ -43,6 +43,14 @@ struct alignas(64) CachedFile {
     std::atomic<uint32_t> cache{0};        // number of the mapping
     std::atomic<bool> has_written{false};  // since the last sync: a service that dies loses it
     std::atomic<uint64_t> device{0}, inode{0};
+
+    // It is that file of a mapping from now on.
+    void use(uint32_t its_slot, uint64_t its_device, uint64_t its_inode, uint32_t mapping) {
+        slot.store(its_slot);
+        device.store(its_device);
+        inode.store(its_inode);
+        cache.store(mapping);
+    }
 };
 
 // Returns the state of a descriptor; null: its number is too high.

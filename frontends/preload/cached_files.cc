@@ -23,6 +23,8 @@ using cache_protocol::CacheReply;
 using cache_protocol::CacheRequest;
 using cache_protocol::Request;
 
+constexpr uint32_t kNoSlot = UINT32_MAX;
+
 constexpr unsigned kReadsUntilAgain = 64;  // reads by the kernel before a file is asked for again
 
 constinit CachedFile files[kDescriptorsMax];
@@ -53,28 +55,62 @@ bool is_in_folder(int fd) {
 }
 
 // Asks for a file that is written by grants. If it cannot be, no other program's grants remain.
-State find_slot_to_write(int fd, const CacheMapping& cache, CachedFile& file) {
+State find_slot_to_write(int fd, CachedFile& file) {
+    const CacheMapping* cache = current_cache();
+    if (cache == nullptr) return kUnknown;
     CacheReply reply;
-    const bool answered = ask_cache(cache, {.kind = Request::kOpen, .writes = 1}, fd, &reply);
+    const bool answered = ask_cache(*cache, {.kind = Request::kOpen, .writes = 1}, fd, &reply);
     if (!answered || reply.error != 0) {
         pass_cached(fd, true);
         return answered && reply.error != EAGAIN ? kIgnored : kUnknown;
     }
-    file.slot.store(reply.slot);
-    file.device.store(reply.device);
-    file.inode.store(reply.inode);
-    file.cache.store(cache.number);
+    file.use(reply.slot, reply.device, reply.inode, cache->number);
     return kWritten;
+}
+
+// Returns the slot of a file that the table has as it is now; kNoSlot: it has none.
+uint32_t slot_of(const CacheMapping& cache, const struct stat& now) {
+    const auto ns = [](const timespec& time) {
+        return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+    };
+    const auto& table = cache.reader.table;
+    const uint32_t slot = cache.reader.find_file(now.st_dev, now.st_ino);
+    const bool same = slot < table.head->file_count &&
+                      table.files[slot].mtime_ns.load() == ns(now.st_mtim) &&
+                      table.files[slot].ctime_ns.load() == ns(now.st_ctim) &&
+                      table.files[slot].size.load() == static_cast<uint64_t>(now.st_size);
+    return same ? slot : kNoSlot;
+}
+
+// Asks for the slot of a file that is read by the table.
+State ask_for_slot(int fd, bool writes, CachedFile& file) {
+    const CacheMapping* cache = current_cache();
+    if (cache == nullptr) return kUnknown;
+    CacheReply reply;
+    const CacheRequest request{.kind = Request::kOpen, .writes = writes ? 2u : 0u};
+    if (!ask_cache(*cache, request, fd, &reply)) return kUnknown;
+    // What it writes itself keeps a file from being served, unless it is in a mount.
+    if (reply.error == EAGAIN) return writes ? kIgnored : kUnknown;
+    if (reply.error != 0 || reply.slot >= cache->reader.table.head->file_count) return kIgnored;
+    file.use(reply.slot, reply.device, reply.inode, cache->number);
+    return kServed;
 }
 
 // Finds the slot of a file that may be read by the table, or asks for one.
 State find_slot(int fd, CachedFile& file) {
     struct stat status;
-    if (kernel::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || !is_in_folder(fd))
-        return kIgnored;
+    if (kernel::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return kIgnored;
     const int flags = kernel::fcntl(fd, F_GETFL, nullptr);
     if (flags < 0 || (flags & (O_DIRECT | O_PATH)) != 0) return kIgnored;
     const bool writes = (flags & O_ACCMODE) != O_RDONLY;
+    const CacheMapping* joined = writes ? nullptr : joined_cache();
+    if (joined != nullptr) {  // what the table has needs no look at its name, which takes long
+        if (const uint32_t slot = slot_of(*joined, status); slot != kNoSlot) {
+            file.use(slot, status.st_dev, status.st_ino, joined->number);
+            return kServed;
+        }
+    }
+    if (!is_in_folder(fd)) return kIgnored;
     // With write-back such a descriptor is written by grants, but where each write goes to the end
     // of the file, or to storage.
     const bool by_grants = writes && internal::writing_back && (flags & (O_APPEND | O_DSYNC)) == 0;
@@ -82,35 +118,7 @@ State find_slot(int fd, CachedFile& file) {
         pass_cached(fd, true);
         return kIgnored;
     }
-    const CacheMapping* cache = current_cache();
-    if (cache == nullptr) return kUnknown;
-    if (by_grants) return find_slot_to_write(fd, *cache, file);
-    const auto& table = cache->reader.table;
-    uint64_t device = status.st_dev, inode = status.st_ino;
-    uint32_t slot = cache->reader.find_file(device, inode);
-    const auto ns = [](const timespec& time) {
-        return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-    };
-    const bool same = !writes && slot < table.head->file_count &&
-                      table.files[slot].mtime_ns.load() == ns(status.st_mtim) &&
-                      table.files[slot].ctime_ns.load() == ns(status.st_ctim) &&
-                      table.files[slot].size.load() == static_cast<uint64_t>(status.st_size);
-    if (!same) {
-        CacheReply reply;
-        const CacheRequest request{.kind = Request::kOpen, .writes = writes ? 2u : 0u};
-        if (!ask_cache(*cache, request, fd, &reply)) return kUnknown;
-        // What it writes itself keeps a file from being served, unless it is in a mount.
-        if (reply.error == EAGAIN) return writes ? kIgnored : kUnknown;
-        if (reply.error != 0 || reply.slot >= table.head->file_count) return kIgnored;
-        slot = reply.slot;
-        device = reply.device;
-        inode = reply.inode;
-    }
-    file.slot.store(slot);
-    file.device.store(device);
-    file.inode.store(inode);
-    file.cache.store(cache->number);
-    return kServed;
+    return by_grants ? find_slot_to_write(fd, file) : ask_for_slot(fd, writes, file);
 }
 
 }  // namespace
@@ -363,7 +371,7 @@ bool is_cached_folder(const char* start) { return strncmp(folder, start, strlen(
 void forget_cached(int fd) {
     if (!internal::caching.load(std::memory_order_relaxed)) return;
     CachedFile* file = file_at(fd);
-    if (file == nullptr || is_child_of_vfork()) return;
+    if (file == nullptr) return;
     set_position(fd, *file, kKernelsForGood);
     file->state.store(kUnknown);
     file->rest.store(0);

@@ -141,16 +141,20 @@ const FileName* file_of(int fd) {
 void forget(int fd) {
     // A child of vfork has descriptors of its own, but the memory of its parent. What it drops here
     // the parent finds again; what the parent's reads have taught must stay.
-    if (!is_child_of_vfork()) observe_meaning(fd);
-    forget_cached(fd);
+    if (!is_child_of_vfork()) {
+        observe_meaning(fd);
+        forget_cached(fd);
+    }
     if (fd >= 0 && fd < kDescriptorsMax) entries[fd].store(nullptr, std::memory_order_relaxed);
 }
 
 void forget_range(unsigned first, unsigned last) {
     const bool own = !is_child_of_vfork();
     for (unsigned fd = first; fd <= last && fd < kDescriptorsMax; ++fd) {
-        if (own) observe_meaning(static_cast<int>(fd));
-        forget_cached(static_cast<int>(fd));
+        if (own) {
+            observe_meaning(static_cast<int>(fd));
+            forget_cached(static_cast<int>(fd));
+        }
         entries[fd].store(nullptr, std::memory_order_relaxed);
     }
 }
