@@ -44,7 +44,7 @@ struct alignas(64) CachedFile {
     std::atomic<bool> has_written{false};  // since the last sync: a service that dies loses it
     std::atomic<uint64_t> device{0}, inode{0};
 
-    // It is that file of a mapping from now on.
+    // Makes this the state of a file in a slot of a mapping.
     void use(uint32_t its_slot, uint64_t its_device, uint64_t its_inode, uint32_t mapping) {
         slot.store(its_slot);
         device.store(its_device);

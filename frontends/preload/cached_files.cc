@@ -99,18 +99,18 @@ State ask_for_slot(int fd, bool writes, CachedFile& file) {
 // Finds the slot of a file that may be read by the table, or asks for one.
 State find_slot(int fd, CachedFile& file) {
     struct stat status;
-    if (kernel::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return kIgnored;
+    if (kernel::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || !is_in_folder(fd))
+        return kIgnored;
     const int flags = kernel::fcntl(fd, F_GETFL, nullptr);
     if (flags < 0 || (flags & (O_DIRECT | O_PATH)) != 0) return kIgnored;
     const bool writes = (flags & O_ACCMODE) != O_RDONLY;
     const CacheMapping* joined = writes ? nullptr : joined_cache();
-    if (joined != nullptr) {  // what the table has needs no look at its name, which takes long
+    if (joined != nullptr) {
         if (const uint32_t slot = slot_of(*joined, status); slot != kNoSlot) {
             file.use(slot, status.st_dev, status.st_ino, joined->number);
             return kServed;
         }
     }
-    if (!is_in_folder(fd)) return kIgnored;
     // With write-back such a descriptor is written by grants, but where each write goes to the end
     // of the file, or to storage.
     const bool by_grants = writes && internal::writing_back && (flags & (O_APPEND | O_DSYNC)) == 0;
