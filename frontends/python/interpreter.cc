@@ -102,6 +102,8 @@ void forget_parent() {
     Interpreter& here = interpreter();
     ++here.process;
     here.unlocked = 0;
+    here.exiting = false;
+    here.ends_it = {};
     here.completer = new Completer;
     here.flights = nullptr;
 }
@@ -141,6 +143,8 @@ unsigned process_number() { return interpreter().process; }
 void leave_at_exit() {
     const Interpreter& here = interpreter();
     if (!here.exiting || here.ends_it == std::this_thread::get_id() || completing) return;
+    const nb::object thread = nb::module_::import_("threading").attr("current_thread")();
+    if (!nb::cast<bool>(thread.attr("daemon"))) return;  // a callback at the end waits for it
     PyErr_SetNone(PyExc_SystemExit);
     throw nb::python_error();
 }

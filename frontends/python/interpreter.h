@@ -32,8 +32,8 @@ private:
 // belongs to the parent: the threads behind it are not here, and it must not be destroyed.
 unsigned process_number();
 
-// Once the interpreter has begun to end, throws SystemExit in all threads but the one that ends it:
-// they end without a word. Python aborts if one of them is printing a traceback at the very end.
+// Throws SystemExit in a daemon thread, once the interpreter has begun to end. `threading` prints no
+// traceback for it. Python would abort if a thread were printing one at the very end.
 void leave_at_exit();
 
 // Throws once the interpreter has begun to end; RuntimeError in the thread that ends it.
