@@ -1,6 +1,6 @@
 // penstock-cache: owns a file cache. Programs use it through a mount, and by a socket (--socket).
-// It serves until it is unmounted, told to stop, or gets SIGTERM or SIGINT, or until the program
-// at the other end of --starter-fd has ended. Then it writes back what is dirty.
+// It serves until it is unmounted, told to stop, or gets SIGTERM, SIGINT, SIGHUP or SIGQUIT, or
+// until the program at the other end of --starter-fd has ended. Then it writes back what is dirty.
 //
 // Exit codes: 0 all is in the files, 1 it could not start or something could not be written, 2
 // wrong usage. `penstock mount` and `penstock serve` start it.
@@ -109,6 +109,11 @@ int watch_signals() {
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);
     sigaddset(&ends, SIGINT);
+    for (const int of_terminal : {SIGHUP, SIGQUIT}) {  // unless nohup has it ignored
+        struct sigaction now {};
+        if (sigaction(of_terminal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN)
+            sigaddset(&ends, of_terminal);
+    }
     sigprocmask(SIG_BLOCK, &ends, nullptr);
     Leases::block_signal();
     signal(SIGPIPE, SIG_IGN);

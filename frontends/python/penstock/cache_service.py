@@ -91,8 +91,8 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start the process and return when it serves; raise CommandError with its reason if not.
 
-    `detached`: it says nothing, and is in a session of its own. `bound`: it ends when this process
-    does, however that ends.
+    `detached`: the process prints nothing, and is in a session of its own. `bound`: the process
+    ends when this one does, however this one ends.
     """
     told, tells = os.pipe()
     # This process alone has the end to write to, and never closes it.

@@ -63,23 +63,30 @@ def test_a_cache_of_its_own_ends_when_the_command_is_killed(cache: Cache) -> Non
 
 
 @needs_mounts
+@pytest.mark.parametrize("ends_by", [signal.SIGKILL, signal.SIGHUP])
 @pytest.mark.parametrize("command", [["serve", "--cache"], ["mount", "--foreground"]])
-def test_a_command_in_the_foreground_takes_its_process_along(
-    cache: Cache, command: list[str]
+def test_a_cache_in_the_foreground_ends_with_its_command(
+    cache: Cache, command: list[str], ends_by: signal.Signals
 ) -> None:
     words = [*PENSTOCK, *command, str(cache.folder), "--json", "--device=cpu"]
-    started = subprocess.Popen(words, env=cache.environment, stdout=subprocess.PIPE, text=True)
-    assert started.stdout is not None
-    lines = list(itertools.takewhile(lambda line: line != "}\n", started.stdout))
-    cache.processes.append(json.loads("".join(lines) + "}")["pid"])
-    process = os.pidfd_open(cache.processes[-1])
-    started.kill()
-    started.communicate()
-    try:
-        assert select.select([process], [], [], 30)[0], "the process of the cache has stayed"
-    finally:
-        os.close(process)
-    assert not os.path.ismount(cache.folder)
+    with subprocess.Popen(
+        words, env=cache.environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as started:
+        assert started.stdout is not None
+        lines = list(itertools.takewhile(lambda line: line != "}\n", started.stdout))
+        cache.processes.append(json.loads("".join(lines) + "}")["pid"])
+        process = os.pidfd_open(cache.processes[-1])
+        (cache.folder / "a").write_bytes(b"written" * 1000)
+        if ends_by == signal.SIGKILL:
+            started.kill()
+        else:
+            os.killpg(started.pid, ends_by)  # as a terminal that is closed
+        try:
+            assert select.select([process], [], [], 30)[0], "the process of the cache has stayed"
+        finally:
+            os.close(process)
+    assert str(cache.folder) not in Path("/proc/self/mounts").read_text()
+    assert (cache.folder / "a").read_bytes() == b"written" * 1000
 
 
 def test_a_cache_that_does_not_answer_is_one_line(cache: Cache) -> None:
