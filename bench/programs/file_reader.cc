@@ -46,7 +46,10 @@ struct Work {
 bool forget_pages(const Work& work) {
     if (!work.drops) return true;
     void* mapped = mmap(nullptr, work.size, PROT_READ, MAP_SHARED, work.fd, 0);
-    if (mapped == MAP_FAILED) return false;
+    if (mapped == MAP_FAILED) {
+        std::perror("mmap");
+        return false;
+    }
     std::vector<unsigned char> kept((work.size + kPage - 1) / kPage);
     const auto any_left = [&] {
         posix_fadvise(work.fd, 0, 0, POSIX_FADV_DONTNEED);
