@@ -22,8 +22,8 @@ namespace grant = chunk_table::grant;
 // How long a grant is waited for whose writer is in a copy, with the lock held.
 constexpr uint64_t kPatienceNs = 2'000'000;
 
-// All grants are collected after so many new ones that this takes constant time for each.
-constexpr size_t kShareUncollected = 16;
+// So much of the limit of dirty bytes may be granted before what was written by grants is counted.
+constexpr uint64_t kShareUncollected = 16;
 
 constexpr int kTriesMax = 50;  // to copy to a device that is busy, 200 ms apart
 
@@ -35,7 +35,7 @@ Result<uint64_t> CacheOfFiles::grant(Inode& inode, uint64_t size, uint64_t offse
     uint64_t done = 0;
     Lock lock(mutex_);
     inode.by_table = inode.was_granted = true;
-    if (++granted_since_ > grants_.size() / kShareUncollected) collect(kNone);
+    if (granted_since_ * chunk_size() > dirty_size_max() / kShareUncollected) collect(kNone);
     while (done < size) {
         while (too_much_dirty())
             if (Status s = make_room(lock); !s.ok()) return done > 0 ? Result<uint64_t>(done) : s;
@@ -58,13 +58,15 @@ Result<uint64_t> CacheOfFiles::grant(Inode& inode, uint64_t size, uint64_t offse
             changed_.wait(lock);
             continue;
         }
-        if ((shared_->grant_of(made.seen).load() & grant::kGranted) != 0) {
-            unpin_grant(made);  // it has the pins of the grant
+        if (grants_.contains(made)) {
+            unpin_grant(made);                                       // it has the pins of the grant
+            shared_->grant_of(made.seen).fetch_or(grant::kGranted);  // programs may have cleared it
         } else {
             grants_.add(made);
             drop_in_tier(inode, number, number);  // a copy under way may see the writer's bytes
             shared_->grant_of(made.seen).store(grant::kGranted, std::memory_order_release);
         }
+        ++granted_since_;
         done += chunk_size() - at % chunk_size();
         while (grants_.size() > grants_max()) withdraw(Grant(grants_.oldest()));
     }

@@ -303,8 +303,8 @@ private:
     std::unique_ptr<SharedTable> shared_;  // null: no other process reads
     // What a grant names is pinned: the chunk, and its copy in the host window.
     GrantTable grants_;
-    size_t granted_since_ = 0;  // grants made since those of all files were collected
-    std::vector<Grant> stuck_;  // no longer granted, and still being written
+    uint64_t granted_since_ = 0;  // chunks, since the grants of all files were collected
+    std::vector<Grant> stuck_;    // no longer granted, and still being written
     std::unordered_map<ChunkId, Unsettled> unsettled_;
     std::vector<Writing> writings_;
     std::map<std::pair<uint64_t, uint64_t>, std::unique_ptr<Inode>> inodes_;  // device, inode

@@ -28,6 +28,8 @@ public:
     [[nodiscard]] const Grant& oldest() const { return by_age_.front(); }
     [[nodiscard]] const std::list<Grant>& all() const { return by_age_; }  // the oldest first
 
+    [[nodiscard]] bool contains(const Grant& grant) const { return of_files_.contains(key(grant)); }
+
     void add(const Grant& grant) {
         by_age_.push_back(grant);
         const bool is_new = of_files_.try_emplace(key(grant), --by_age_.end()).second;
