@@ -143,7 +143,8 @@ public:
     [[nodiscard]] Result<Future> pread(void* to, uint64_t size, uint64_t offset,
                                        const ReadOptions& options) const;
     // Starts the read of several pieces as one operation. `pieces` is copied. The result of the
-    // Future is the sum of the bytes read over all pieces. readv() does the same and waits.
+    // Future is the sum of the bytes read over all pieces; where it is less than asked, it does not
+    // tell which pieces are short. readv() does the same and waits.
     [[nodiscard]] Result<Future> preadv(std::span<const ReadPiece> pieces,
                                         const ReadOptions& options) const;
     [[nodiscard]] Result<uint64_t> readv(std::span<const ReadPiece> pieces,

@@ -247,8 +247,7 @@ Result<chunk_cache::ChunkId> CacheOfFiles::replace(Lock& lock, Inode& inode, uin
     lock.unlock();
     const uint32_t slab = id / kSlabChunks;
     Status status = memory_.copy(slab, address(id), all.data(), all.size());
-    if (status.ok())
-        status = memory_.zero(slab, address(id) + all.size(), chunk_size() - all.size());
+    if (status.ok()) status = zero(id, all.size());
     lock.lock();
     const bool usable = filled(inode, id, status.ok());
     changed_.notify_all();
@@ -421,8 +420,7 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
             chunks_.pin(id);
             settle(lock, id);
             lock.unlock();
-            const Status status = memory_.zero(id / kSlabChunks, address(id) + kept,
-                                               chunk_size() - kept);
+            const Status status = zero(id, kept);
             lock.lock();
             chunks_.unpin(id);
             drop_copies(inode, size / chunk_size(), ~0ull);

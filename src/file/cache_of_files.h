@@ -182,8 +182,11 @@ private:
     void settle(Lock& lock, ChunkId id);
     void settle_all(Lock& lock);
     void compare(Inode& inode, const storage::Identity& identity);
-    Status read_run(const FileBelow& reader, std::span<const ChunkId> run, uint64_t begin,
-                    uint64_t end, std::span<uint64_t> got);
+    Result<uint64_t> read_parts(const FileBelow& reader, std::span<const ChunkId> run,
+                                uint64_t begin, uint64_t end);
+    Status zero(ChunkId id, uint64_t from);
+    Result<uint64_t> read_run(const FileBelow& reader, std::span<const ChunkId> run, uint64_t begin,
+                              uint64_t end);
     Status fill(Lock& lock, Inode& inode, std::span<const ChunkId> run, bool* lost);
     // Returns a chunk whose bytes have arrived, pinned; kNone: there is no memory for it.
     Result<ChunkId> arrived(Lock& lock, Inode& inode, uint64_t number, uint64_t last);

@@ -1,9 +1,12 @@
 // Moves runs of chunks between the memory of a file cache and the files below: each part by a File
 // of the device that has its chunks.
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <numeric>
 #include <vector>
 
 #include "base/clock.h"
@@ -18,33 +21,55 @@ namespace {
 using chunk_cache::kNone;
 using chunk_cache::State;
 
+constexpr int kReadTriesMax = 3;  // of chunks whose file is cut off meanwhile
+
 constexpr uint64_t kBegunMin = 512 << 10;  // bytes of a run for which a disk is worth starting
 
 }  // namespace
 
-// Reads [begin, end) of a file into the chunks of a run, without the lock. `got` has how many bytes
-// each of them got: fewer at the end of the file.
-Status CacheOfFiles::read_run(const FileBelow& reader, std::span<const ChunkId> run, uint64_t begin,
-                              uint64_t end, std::span<uint64_t> got) {
+// Reads [begin, end) of a file into the chunks of a run, without the lock. Returns how many bytes
+// arrived: fewer if the file ends before, or a part of it, and then nothing tells which are there.
+Result<uint64_t> CacheOfFiles::read_parts(const FileBelow& reader, std::span<const ChunkId> run,
+                                          uint64_t begin, uint64_t end) {
     std::vector<Part<ReadPiece>> parts;
     for (size_t i = 0; i < run.size() && begin + i * chunk_size() < end; ++i) {
         const uint64_t at = begin + i * chunk_size();
-        auto& part = part_of(parts, memory_.group_of(run[i] / kSlabChunks));
-        add_piece(part, address(run[i]), std::min(chunk_size(), end - at), at);
-        part.places.push_back(i);
+        add_piece(part_of(parts, memory_.group_of(run[i] / kSlabChunks)), address(run[i]),
+                  std::min(chunk_size(), end - at), at);
     }
-    if (parts.empty()) return {};
+    if (parts.empty()) return uint64_t{0};
     std::vector<uint64_t> moved;
     if (Status status = move_all(reader, parts, &moved); !status.ok()) return status;
-    for (size_t i = 0; i < parts.size(); ++i) {
-        uint64_t left = moved[i];
-        for (const size_t place : parts[i].places) {
-            const uint64_t at = begin + place * chunk_size();
-            got[place] = std::min({left, chunk_size(), end - at});
-            left -= got[place];
+    return std::accumulate(moved.begin(), moved.end(), uint64_t{0});
+}
+
+Status CacheOfFiles::zero(ChunkId id, uint64_t from) {
+    return memory_.zero(id / kSlabChunks, address(id) + from, chunk_size() - from);
+}
+
+// Reads chunks that begin at `begin`, without the lock. Bytes behind `end`, and behind the end of
+// the file below, become zeros, so that a longer file shows them. Returns the end of what was read.
+//
+// Write-backs may lengthen the file meanwhile. Then a piece may end early though one behind it does
+// not. So bytes are read only up to the end that the file had before.
+Result<uint64_t> CacheOfFiles::read_run(const FileBelow& reader, std::span<const ChunkId> run,
+                                        uint64_t begin, uint64_t end) {
+    for (int tries = 0;; ++tries) {
+        struct stat now {};
+        if (storage::system::fstat(reader.descriptor, &now) != 0)
+            return Status{errno, "file cache", "the file below cannot be asked for its size"};
+        end = std::clamp(static_cast<uint64_t>(now.st_size), begin, end);
+        const bool is_last = tries == kReadTriesMax;  // some files are never as long as they say
+        for (size_t i = 0; i < run.size(); ++i) {
+            const uint64_t at = begin + i * chunk_size();
+            const uint64_t has = is_last || end <= at ? 0 : std::min(end - at, chunk_size());
+            if (has == chunk_size()) continue;
+            if (Status status = zero(run[i], has); !status.ok()) return status;
         }
+        const auto read = read_parts(reader, run, begin, end);
+        if (!read.ok()) return read.status();
+        if (is_last || read.value() == end - begin) return end;
     }
-    return {};
 }
 
 // Reads the bytes of chunks that follow one another and were just taken, without the lock. They are
@@ -53,24 +78,21 @@ Status CacheOfFiles::fill(Lock& lock, Inode& inode, std::span<const ChunkId> run
     const bool in_tier = read_tier(lock, inode, run);
     const uint64_t begin = chunks_.chunk(run.front()).number * chunk_size();
     const uint64_t end = std::min(begin + run.size() * chunk_size(), std::max(inode.size, begin));
-    std::array<uint64_t, kRunMax> got{};
-    Status status;
+    Result<uint64_t> read = begin;
     if (!in_tier) {
         const FileBelow reader = inode.reader;
         lock.unlock();
-        status = read_run(reader, run, begin, end, got);
-        // Zeros follow the last byte, so that a longer file shows them.
-        for (size_t i = 0; status.ok() && i < run.size(); ++i)
-            status = memory_.zero(run[i] / kSlabChunks, address(run[i]) + got[i],
-                                  chunk_size() - got[i]);
+        read = read_run(reader, run, begin, end);
         lock.lock();
     }
+    const Status status = read.status();
     *lost = !status.ok() && lost_by_transfer(lock, run);
     for (size_t i = 0; i < run.size(); ++i) {
         const bool usable = filled(inode, run[i], status.ok());
-        if (status.ok()) counts_.bytes_read += got[i];
-        if (usable && got[i] > 0) offer_to_tier(inode, run[i]);
+        const bool has_any = status.ok() && begin + i * chunk_size() < read.value();
+        if (usable && has_any) offer_to_tier(inode, run[i]);
     }
+    if (status.ok()) counts_.bytes_read += read.value() - begin;
     changed_.notify_all();
     return status;
 }

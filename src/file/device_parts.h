@@ -14,7 +14,6 @@ template <class Piece>
 struct Part {
     uint32_t device = 0;
     std::vector<Piece> pieces;
-    std::vector<size_t> places;  // in the run
     Future moving;
 };
 
@@ -22,7 +21,7 @@ template <class Piece>
 Part<Piece>& part_of(std::vector<Part<Piece>>& parts, uint32_t device) {
     const auto found = std::ranges::find(parts, device, &Part<Piece>::device);
     if (found != parts.end()) return *found;
-    parts.push_back({.device = device, .pieces = {}, .places = {}, .moving = {}});
+    parts.push_back({.device = device, .pieces = {}, .moving = {}});
     return parts.back();
 }
 

@@ -346,5 +346,28 @@ TEST_F(FileCacheTest, ThreadsThatShareChunksKeepTheirBytes) {
     EXPECT_EQ(bytes_of(path), expected);
 }
 
+// A write-back lengthens the file below while chunks before it are read: what was read of a hole is
+// zeros, whatever the memory had before.
+TEST_F(FileCacheTest, HolesBeforeAWriteBackAreZeros) {
+    constexpr uint64_t kHole = 60 * kChunk, kOthers = 2 * kCacheSize / kChunk;
+    constexpr uint64_t kUsesPerRound = 200;
+    const CachedFile other = open(write_file("other", 2 * kCacheSize));
+    const CachedFile file = open(write_file("a", 0));
+    const Bytes bytes(kChunk, std::byte{1});
+    base::Prng prng(41);
+    const uint64_t rounds = testing::effort(300, 30, 20'000);
+    for (uint64_t round = 0; round < rounds; ++round) {
+        ASSERT_TRUE(file.truncate(0).ok());
+        // Neighbours in the file get memory that other bytes were in, here and there.
+        for (uint64_t i = 0; i < kUsesPerRound; ++i)
+            (void)read(other, 1, prng.below(kOthers) * kChunk);
+        ASSERT_TRUE(file.write(bytes.data(), bytes.size(), kHole).ok());
+        std::thread writer([&] { EXPECT_TRUE(file.flush().ok()); });
+        const Bytes hole = read(file, kHole, 0);
+        writer.join();
+        ASSERT_EQ(hole, Bytes(kHole)) << "round " << round;
+    }
+}
+
 }  // namespace
 }  // namespace penstock
