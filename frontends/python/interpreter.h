@@ -32,8 +32,8 @@ private:
 // belongs to the parent: the threads behind it are not here, and it must not be destroyed.
 unsigned process_number();
 
-// Throws SystemExit in a daemon thread, once the interpreter has begun to end. `threading` prints no
-// traceback for it. Python would abort if a thread were printing one at the very end.
+// Throws SystemExit in a daemon thread, once the interpreter has begun to end. `threading` prints
+// no traceback for it. Python would abort if a thread were printing one at the very end.
 void leave_at_exit();
 
 // Throws once the interpreter has begun to end; RuntimeError in the thread that ends it.
