@@ -68,10 +68,16 @@ def test_a_cache_of_its_own_ends_when_the_command_is_killed(cache: Cache) -> Non
 def test_a_cache_in_the_foreground_ends_with_its_command(
     cache: Cache, command: list[str], ends_by: signal.Signals
 ) -> None:
-    words = [*PENSTOCK, *command, str(cache.folder), "--json", "--device=cpu"]
-    with subprocess.Popen(
-        words, env=cache.environment, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as started:
+    words = ["env", "--default-signal=HUP", *PENSTOCK, *command]  # nohup has it ignored
+    words += [str(cache.folder), "--json", "--device=cpu"]
+    started = subprocess.Popen(
+        words,
+        env=cache.environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
         assert started.stdout is not None
         lines = list(itertools.takewhile(lambda line: line != "}\n", started.stdout))
         cache.processes.append(json.loads("".join(lines) + "}")["pid"])
@@ -85,6 +91,9 @@ def test_a_cache_in_the_foreground_ends_with_its_command(
             assert select.select([process], [], [], 30)[0], "the process of the cache has stayed"
         finally:
             os.close(process)
+    finally:
+        started.kill()
+        started.communicate(timeout=30)
     assert str(cache.folder) not in Path("/proc/self/mounts").read_text()
     assert (cache.folder / "a").read_bytes() == b"written" * 1000
 
