@@ -26,7 +26,6 @@
 namespace {
 
 using Seconds = std::chrono::duration<double>;
-
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kHugePage = 2 << 20, kPage = 4096;
@@ -53,7 +52,10 @@ bool forget_pages(const Work& work) {
     std::vector<unsigned char> kept((work.size + kPage - 1) / kPage);
     const auto any_left = [&] {
         posix_fadvise(work.fd, 0, 0, POSIX_FADV_DONTNEED);
-        if (mincore(mapped, work.size, kept.data()) != 0) return true;
+        if (mincore(mapped, work.size, kept.data()) != 0) {
+            std::perror("mincore");
+            std::exit(1);
+        }
         return std::any_of(kept.begin(), kept.end(), [](unsigned char one) { return one & 1; });
     };
     const auto end = Clock::now() + kPatience;

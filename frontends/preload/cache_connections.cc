@@ -174,14 +174,11 @@ const CacheMapping* last_mapping() {
     return count == 0 ? nullptr : &mappings[count - 1];
 }
 
-}  // namespace
-
+// Returns the mapping in use; null if this program is not connected.
 const CacheMapping* joined_cache() {
     const CacheMapping* last = last_mapping();
     return last != nullptr && last->reader.marks.live() ? last : nullptr;
 }
-
-namespace {
 
 // Threads that start together all need a connection: one connects, the others wait for a moment.
 const CacheMapping* mapping_of_other_thread() {

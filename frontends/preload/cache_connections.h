@@ -26,8 +26,6 @@ bool set_cache_socket(const char* path, size_t size, bool writes);
 // Returns what the service shares; connects if necessary. Null: there is no service, or another
 // thread connects just now.
 const CacheMapping* current_cache();
-// Returns the mapping in use; null if this program is not connected. Never connects.
-const CacheMapping* joined_cache();
 const CacheMapping* cache_by_number(uint32_t number);
 // Asks the service of `cache`, with a descriptor if it is not -1. Returns false if there is no
 // answer within some seconds, or the service has ended.

@@ -55,16 +55,14 @@ bool is_in_folder(int fd) {
 }
 
 // Asks for a file that is written by grants. If it cannot be, no other program's grants remain.
-State find_slot_to_write(int fd, CachedFile& file) {
-    const CacheMapping* cache = current_cache();
-    if (cache == nullptr) return kUnknown;
+State find_slot_to_write(int fd, const CacheMapping& cache, CachedFile& file) {
     CacheReply reply;
-    const bool answered = ask_cache(*cache, {.kind = Request::kOpen, .writes = 1}, fd, &reply);
+    const bool answered = ask_cache(cache, {.kind = Request::kOpen, .writes = 1}, fd, &reply);
     if (!answered || reply.error != 0) {
         pass_cached(fd, true);
         return answered && reply.error != EAGAIN ? kIgnored : kUnknown;
     }
-    file.use(reply.slot, reply.device, reply.inode, cache->number);
+    file.use(reply.slot, reply.device, reply.inode, cache.number);
     return kWritten;
 }
 
@@ -83,16 +81,14 @@ uint32_t slot_of(const CacheMapping& cache, const struct stat& now) {
 }
 
 // Asks for the slot of a file that is read by the table.
-State ask_for_slot(int fd, bool writes, CachedFile& file) {
-    const CacheMapping* cache = current_cache();
-    if (cache == nullptr) return kUnknown;
+State ask_for_slot(int fd, const CacheMapping& cache, bool writes, CachedFile& file) {
     CacheReply reply;
     const CacheRequest request{.kind = Request::kOpen, .writes = writes ? 2u : 0u};
-    if (!ask_cache(*cache, request, fd, &reply)) return kUnknown;
+    if (!ask_cache(cache, request, fd, &reply)) return kUnknown;
     // What it writes itself keeps a file from being served, unless it is in a mount.
     if (reply.error == EAGAIN) return writes ? kIgnored : kUnknown;
-    if (reply.error != 0 || reply.slot >= cache->reader.table.head->file_count) return kIgnored;
-    file.use(reply.slot, reply.device, reply.inode, cache->number);
+    if (reply.error != 0 || reply.slot >= cache.reader.table.head->file_count) return kIgnored;
+    file.use(reply.slot, reply.device, reply.inode, cache.number);
     return kServed;
 }
 
@@ -104,13 +100,6 @@ State find_slot(int fd, CachedFile& file) {
     const int flags = kernel::fcntl(fd, F_GETFL, nullptr);
     if (flags < 0 || (flags & (O_DIRECT | O_PATH)) != 0) return kIgnored;
     const bool writes = (flags & O_ACCMODE) != O_RDONLY;
-    const CacheMapping* joined = writes ? nullptr : joined_cache();
-    if (joined != nullptr) {
-        if (const uint32_t slot = slot_of(*joined, status); slot != kNoSlot) {
-            file.use(slot, status.st_dev, status.st_ino, joined->number);
-            return kServed;
-        }
-    }
     // With write-back such a descriptor is written by grants, but where each write goes to the end
     // of the file, or to storage.
     const bool by_grants = writes && internal::writing_back && (flags & (O_APPEND | O_DSYNC)) == 0;
@@ -118,7 +107,13 @@ State find_slot(int fd, CachedFile& file) {
         pass_cached(fd, true);
         return kIgnored;
     }
-    return by_grants ? find_slot_to_write(fd, file) : ask_for_slot(fd, writes, file);
+    const CacheMapping* cache = current_cache();
+    if (cache == nullptr) return kUnknown;
+    if (by_grants) return find_slot_to_write(fd, *cache, file);
+    const uint32_t slot = writes ? kNoSlot : slot_of(*cache, status);
+    if (slot == kNoSlot) return ask_for_slot(fd, *cache, writes, file);
+    file.use(slot, status.st_dev, status.st_ino, cache->number);
+    return kServed;
 }
 
 }  // namespace

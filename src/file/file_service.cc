@@ -94,7 +94,7 @@ Result<unsigned> thread_count(const FileOptions& options, const Device& device) 
     if (options.threads != 0) return options.threads;
     const std::string_view text = environment("PENSTOCK_THREADS");
     if (text.empty()) {
-        static const unsigned cpus = std::thread::hardware_concurrency();  // takes 10 us
+        static const unsigned cpus = std::thread::hardware_concurrency();  // a file of /sys
         const bool addressable = device.port() == nullptr || device.host_addressable();
         return std::clamp(addressable ? cpus : (3 * cpus + 3) / 4, 1u, 16u);
     }

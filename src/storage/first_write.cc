@@ -23,7 +23,7 @@ std::shared_ptr<FirstWrite> FirstWrite::of(uint64_t device, uint64_t inode) {
     // Never destroyed: other threads may open files while the program ends.
     static auto& mutex = *new std::mutex;  // guards the map
     static auto& all = *new std::map<Inode, std::weak_ptr<FirstWrite>>;
-    static size_t sweep_at = kSweepMin;  // so that opening takes constant time on average
+    static size_t sweep_at = kSweepMin;  // so that an open looks at few on average
     const std::lock_guard lock(mutex);
     if (all.size() >= sweep_at) {
         std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
