@@ -15,18 +15,23 @@ namespace penstock::base {
 class TornReads {
 public:
 #if defined(__SANITIZE_THREAD__)
-    TornReads() {
+    static constexpr bool kMarks = true;
+    // With `marks` false it marks nothing.
+    explicit TornReads(bool marks = true) : marks_(marks) {
+        if (!marks_) return;
         AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
         ++alive_;
     }
     ~TornReads() {
+        if (!marks_) return;
         --alive_;
         AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
     }
     // Returns whether one exists on this thread, for another thread that copies on its behalf.
     static bool any() { return alive_ > 0; }
 #else
-    TornReads() {}
+    static constexpr bool kMarks = false;
+    explicit TornReads(bool = true) {}
     ~TornReads() {}
     static constexpr bool any() { return false; }
 #endif
@@ -35,6 +40,7 @@ public:
 
 private:
 #if defined(__SANITIZE_THREAD__)
+    const bool marks_;
     static inline thread_local int alive_ = 0;
 #endif
 };

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "base/torn_reads.h"
 #include "penstock/options.h"
 #include "penstock/report.h"
 #include "penstock/status.h"
@@ -34,6 +35,8 @@ public:
     [[nodiscard]] bool write() const { return write_; }
     [[nodiscard]] bool device_memory() const { return device_memory_; }
     [[nodiscard]] const ReadOptions& options() const { return options_; }
+    // Returns whether other threads may write the memory while the job reads it.
+    [[nodiscard]] bool torn() const { return torn_; }
     [[nodiscard]] uint64_t window_count() const { return cutter_.window_count(); }
     [[nodiscard]] uint64_t window_size_max() const { return cutter_.window_size_max(); }
 
@@ -90,6 +93,7 @@ private:
     const bool write_;
     const bool device_memory_;
     const ReadOptions options_;
+    const bool torn_ = base::TornReads::any();
     const uint64_t created_ns_;
 
     mutable std::mutex mutex_;

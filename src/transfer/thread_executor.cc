@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/torn_reads.h"
 
 namespace penstock::transfer {
 namespace {
@@ -58,6 +59,7 @@ ThreadExecutor::ThreadExecutor(std::unique_ptr<Executor> executor, StagedRanges*
 
 ThreadExecutor::Taken ThreadExecutor::take(const std::shared_ptr<Job>& job) {
     Window window;
+    const base::TornReads torn(job->torn());
     const planner::RoutePolicy policy = job->source().policy(job->options());
     const bool small = policy.is_small(job->window_size_max()) && !job->device_memory();
     // Missing windows arrive sooner with others in flight.
@@ -94,7 +96,10 @@ ThreadExecutor::Taken ThreadExecutor::take(const std::shared_ptr<Job>& job) {
 }
 
 void ThreadExecutor::work(bool wait, std::vector<const Source*>* over) {
-    over_ = executor_->reap(outcomes_, wait);
+    {
+        const base::TornReads torn(base::TornReads::kMarks && holds_torn());
+        over_ = executor_->reap(outcomes_, wait);
+    }
     if (over == nullptr) return;
     for (size_t i = 0; i < over_; ++i) over->push_back(&held_[outcomes_[i].cookie].job->source());
 }

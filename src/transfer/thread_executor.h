@@ -1,6 +1,7 @@
 // An executor with the windows that it works on, and a pool of such objects that callers borrow.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -59,6 +60,10 @@ private:
 
     ThreadExecutor(std::unique_ptr<Executor> executor, StagedRanges* ranges, uint32_t requests);
     Taken take_small(Job& job);
+    [[nodiscard]] bool holds_torn() const {
+        return std::ranges::any_of(
+            held_, [](const Held& held) { return held.job != nullptr && held.job->torn(); });
+    }
 
     const std::unique_ptr<Executor> executor_;
     StagedRanges* const staged_ranges_;
