@@ -262,13 +262,28 @@ ssize_t read_at(int fd, CachedFile& file, void* to, size_t size, uint64_t offset
     return static_cast<ssize_t>(done) + rest;
 }
 
-// Reads at a position that stays with the kernel, because libc's own reads move it too.
-ssize_t read_beside_stdio(int fd, CachedFile& file, void* to, size_t size) {
+// Reads at a position that stays with the kernel, because libc's own reads or other processes move
+// it too. It is moved before the read, in one call, so that all who read at once get bytes of their
+// own.
+ssize_t read_at_kernels(int fd, CachedFile& file, void* to, size_t size) {
+    if (is_child_of_vfork()) return kNotCached;
+    const CacheMapping* cache = cache_by_number(file.cache.load(std::memory_order_relaxed));
+    const uint64_t file_size = cache->reader.size_of(file.slot.load(std::memory_order_relaxed));
     const off_t at = syscall(SYS_lseek, fd, 0, SEEK_CUR);
-    if (at < 0) return kNotCached;
-    const ssize_t done = read_at(fd, file, to, size, static_cast<uint64_t>(at));
-    if (done > 0) syscall(SYS_lseek, fd, at + done, SEEK_SET);
-    return done;
+    if (at < 0 || at > kOffsetMax || static_cast<uint64_t>(at) >= file_size) return kNotCached;
+    const uint64_t left = file_size - static_cast<uint64_t>(at);
+    const auto part = static_cast<off_t>(size < left ? size : left);
+    const off_t end = syscall(SYS_lseek, fd, part, SEEK_CUR);
+    if (end < part) return kNotCached;
+    const ssize_t done = read_at(fd, file, to, static_cast<size_t>(part),
+                                 static_cast<uint64_t>(end - part));
+    const off_t moved = done < 0 ? 0 : done;
+    if (moved < part) syscall(SYS_lseek, fd, moved - part, SEEK_CUR);
+    if (moved < part || static_cast<size_t>(part) == size) return done;
+    flush_cached(fd);  // the kernel perhaps knows more of the file
+    const ssize_t rest = kernel::read(fd, static_cast<char*>(to) + part,
+                                      size - static_cast<size_t>(part));
+    return done + (rest > 0 ? rest : 0);
 }
 
 // Sets who has the position, where there is none here to be kept.
@@ -306,12 +321,13 @@ ssize_t internal::read_cached(int fd, void* to, size_t size, off_t offset) {
         if (offset < 0) give_up_position(fd, false);
     } else if (offset >= 0) {
         done = read_at(fd, *file, to, size, static_cast<uint64_t>(offset));
-    } else if (file->position.load() == kStdios) {
-        done = read_beside_stdio(fd, *file, to, size);
     } else {
         uint64_t position = 0;
-        // Threads that read at once each get bytes of their own: who was overtaken reads again.
-        while (own_position(fd, *file, &position)) {
+        bool owned = own_position(fd, *file, &position);
+        if (!owned) done = read_at_kernels(fd, *file, to, size);
+        // Threads that read at once each get bytes of their own: one that was overtaken reads
+        // again.
+        for (; owned; owned = own_position(fd, *file, &position)) {
             done = read_at(fd, *file, to, size, position);
             if (done < 0) {
                 give_up_position(fd, false);
@@ -343,8 +359,6 @@ void cached_opened(int fd, bool by_stdio) {
 bool may_serve_stream(int fd) {
     CachedFile* file = file_at(fd);
     if (file == nullptr) return false;
-    const uint64_t position = file->position.load();
-    if (position == kKernelsForGood || position == kStdios) return false;
     const int error = errno;
     const bool serves = is_served(fd, *file) && file->state.load() == kServed;
     errno = error;

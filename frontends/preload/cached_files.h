@@ -1,11 +1,11 @@
 // Files below one folder whose reads are served from the memory of a file cache, by the table that
 // its service shares (abi/chunk_table.h): a hit makes no system call.
 //
-// A descriptor is served if it may read a regular file below the folder. Its position: while nobody
-// but this process can use the open file description, and only by calls that are wrapped, the
-// position is kept here (*owned*). Before any other use, the position is given to the kernel.
-// Look-ups take no lock, so signal handlers may make them. Whatever goes wrong here, the kernel's
-// own call answers instead.
+// A descriptor is served if it may read a regular file below the folder. Its position: while no
+// other process can use the open file description, and only calls that are wrapped do, the position
+// is kept here (*owned*). Before any other use, the position is given to the kernel. A read moves
+// it there by two calls. Look-ups take no lock, so signal handlers may make them. Whatever goes
+// wrong here, the kernel's own call answers instead.
 #pragma once
 
 #include <stddef.h>
@@ -38,8 +38,7 @@ inline ssize_t read_cached(int fd, void* to, size_t size, off_t offset) {
 }
 // A call has opened `fd`: nobody else has its description, but for stdio if it was fopen().
 void cached_opened(int fd, bool by_stdio = false);
-// Returns whether stdio's reads by a descriptor may be served: only this process has its
-// description, and the cache has its file.
+// Returns whether stdio's reads by a descriptor may be served.
 bool may_serve_stream(int fd);
 // libc reads by a descriptor of its own accord from now on.
 void leave_to_stdio(int fd);
