@@ -1,8 +1,11 @@
 // Wrappers of the calls that move bytes. They record, observe and serve them.
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 
+#include "cached_file.h"
 #include "cached_files.h"
 #include "cached_writes.h"
 #include "descriptors.h"
@@ -56,6 +59,58 @@ void take_position(int in, const off_t* offset, int out) {
     give_position(out);
 }
 
+constexpr size_t kCopyMin = 64 << 10;  // shorter calls of sendfile are the kernel's
+constexpr size_t kCopyPart = 256 << 10;
+
+// Does what sendfile(2) does, with bytes from a file cache. Returns kNotCached if the kernel must
+// be asked.
+ssize_t send_cached(int out, int in, off_t* theirs, size_t size) {
+    if (!internal::caching.load(std::memory_order_relaxed)) [[likely]]
+        return kNotCached;
+    const int flags = kernel::fcntl(out, F_GETFL, nullptr);
+    off_t offset = -1;
+    auto* at = reinterpret_cast<char*>(theirs);
+    const bool known = at == nullptr ||
+                       (copy_checked(reinterpret_cast<char*>(&offset), at, sizeof offset, at) &&
+                        offset >= 0);
+    // The kernel refuses to append.
+    if (size < kCopyMin || flags < 0 || (flags & O_APPEND) != 0 || !known) return kNotCached;
+    const size_t room = size < kCopyPart ? size : kCopyPart;
+    void* part = kernel::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                              -1, 0);
+    if (part == MAP_FAILED) return kNotCached;
+    ssize_t result = kNotCached;
+    for (size_t done = 0; done < size;) {
+        const size_t wanted = size - done < room ? size - done : room;
+        const ssize_t got = read_cached(in, part, wanted, offset);
+        if (got <= 0) break;
+        const ssize_t sent = kernel::write(out, part, static_cast<size_t>(got));
+        const ssize_t moved = sent < 0 ? 0 : sent;
+        if (offset >= 0) {
+            offset += moved;
+        } else if (moved < got && seek_cached(in, moved - got, SEEK_CUR) == kNotCached) {
+            syscall(SYS_lseek, in, moved - got, SEEK_CUR);
+        }
+        done += static_cast<size_t>(moved);
+        if (done > 0 || sent < 0) result = done > 0 ? static_cast<ssize_t>(done) : -1;
+        if (moved < got) break;
+    }
+    const int error = errno;
+    kernel::munmap(part, room);
+    forget_buffers();
+    errno = error;
+    if (result > 0 && theirs != nullptr) *theirs = offset;
+    return result;
+}
+
+template <class Call>
+ssize_t sent(int out, int in, off_t* offset, size_t size, Call call) {
+    const ssize_t cached = send_cached(out, in, offset, size);
+    if (cached != kNotCached) return cached;
+    if (offset == nullptr) give_position(in);
+    return call();
+}
+
 ssize_t both_sides(int in, const off_t* in_offset, int out, const off_t* out_offset,
                    ssize_t moved) {
     one_side('r', in, in_offset, moved);
@@ -91,6 +146,31 @@ ssize_t moved(int fd, const void* memory, size_t size, off_t offset, bool write,
     return done;
 }
 
+constexpr int kPiecesMax = 16;  // with more the kernel is asked
+
+// Reads several pieces from a file cache. At the position it takes one piece only: for more, other
+// threads could read between them. Returns kNotCached if the kernel must be asked.
+ssize_t read_cached_pieces(int fd, const iovec* theirs, int count, off_t offset) {
+    if (!internal::caching.load(std::memory_order_relaxed)) [[likely]]
+        return kNotCached;
+    iovec pieces[kPiecesMax];
+    const auto* from = reinterpret_cast<const char*>(theirs);
+    if (count < 1 || count > (offset < 0 ? 1 : kPiecesMax) ||
+        !copy_checked(reinterpret_cast<char*>(pieces), from,
+                      static_cast<size_t>(count) * sizeof(iovec), from))
+        return kNotCached;
+    ssize_t done = 0;
+    for (int i = 0; i < count; ++i) {
+        const size_t size = pieces[i].iov_len;
+        if (size == 0) continue;
+        const ssize_t got = read_cached(fd, pieces[i].iov_base, size,
+                                        offset < 0 ? -1 : offset + done);
+        if (got > 0) done += got;
+        if (got != static_cast<ssize_t>(size)) return done > 0 ? done : got;
+    }
+    return done > 0 ? done : kNotCached;
+}
+
 // The same for several pieces. A call with flags is the kernel's alone.
 template <class Call>
 ssize_t moved_pieces(int fd, const iovec* pieces, int count, off_t offset, bool write, Call call,
@@ -98,6 +178,9 @@ ssize_t moved_pieces(int fd, const iovec* pieces, int count, off_t offset, bool 
     if (write) {
         pass_cached(fd);
     } else {
+        const ssize_t cached = flags == 0 ? read_cached_pieces(fd, pieces, count, offset)
+                                          : kNotCached;
+        if (cached != kNotCached) return cached;
         flush_cached(fd);
     }
     if (offset < 0) give_position(fd);
@@ -203,10 +286,14 @@ SERVED(__pwrite64, (int fd, const void* from, size_t size, off_t offset),
 
 SERVED(sendfile, (int out, int in, off_t* offset, size_t size),
        (take_position(in, offset, out),
-        both_sides(in, offset, out, nullptr, libc->sendfile(out, in, offset, size))))
+        both_sides(in, offset, out, nullptr, sent(out, in, offset, size, [=] {
+                       return libc->sendfile(out, in, offset, size);
+                   }))))
 SERVED(sendfile64, (int out, int in, off_t* offset, size_t size),
        (take_position(in, offset, out),
-        both_sides(in, offset, out, nullptr, libc->sendfile64(out, in, offset, size))))
+        both_sides(in, offset, out, nullptr, sent(out, in, offset, size, [=] {
+                       return libc->sendfile64(out, in, offset, size);
+                   }))))
 SERVED(copy_file_range,
        (int in, off_t* in_offset, int out, off_t* out_offset, size_t size, unsigned flags),
        (take_position(in, in_offset, out),

@@ -76,10 +76,16 @@ for step in range(500):
     elif op == 21:
         one, two = data[: size // 2], data[size // 2 :]
         say("pwritev", os.pwritev(fd, [one, two], at), os.preadv(fd, [bytearray(10)], at))
+        copy = os.memfd_create("copy")
+        say("sendfile", os.sendfile(copy, fd, at, 100_000), os.pread(copy, 100_000, 0))
+        os.close(copy)
     elif op == 22 and r.randrange(4) == 0:
         other = os.dup(fd)
         say("dup", os.write(other, data[:50]), os.write(fd, data[:20]), os.lseek(fd, 0, 1))
-        os.close(other)
+        gone = r.choice([fd, other])
+        os.close(gone)
+        fds[which] = fd = fd + other - gone
+        say("left", os.write(fd, data[:30]), os.lseek(fd, 0, 1), os.pread(fd, 20, 0))
     elif op == 23 and r.randrange(4) == 0:
         other = os.open(path, os.O_RDWR | os.O_TRUNC)
         say("cut", os.fstat(fd).st_size, os.write(other, b"again"), os.pread(fd, 10, 0))

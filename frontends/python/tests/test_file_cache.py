@@ -37,6 +37,27 @@ def test_the_second_program_reads_no_storage(cache: Cache) -> None:
     assert told["files"][0]["cached_bytes"] >= len(data)
 
 
+SENDFILE = "import os, sys; os.sendfile(1, os.open(sys.argv[1], 0), None, 1 << 20)"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["dd", "if=FILE", "bs=30k", "status=none"],  # duplicates the descriptor
+        ["sh", "-c", "cat < FILE"],
+        ["cp", "FILE", "/dev/stdout"],
+        [sys.executable, "-c", SENDFILE, "FILE"],
+    ],
+)
+def test_a_program_reads_no_storage(cache: Cache, command: list[str]) -> None:
+    data = write(cache.folder / "a", 1_000_000)
+    cache.serve()
+    words = [word.replace("FILE", str(cache.folder / "a")) for word in command]
+    for _ in range(2):
+        assert cache.run(*words, text=False).stdout == data
+    assert cache.statistics()["bytes_served"] >= 2 * len(data)
+
+
 def test_a_file_without_a_name_is_closed(cache: Cache) -> None:
     write(cache.folder / "a", 100_000)
     write(cache.folder / "b", 100_000)
@@ -70,7 +91,8 @@ def test_a_cache_of_its_own_ends_with_the_program(cache: Cache) -> None:
 
 # Random calls on a few descriptors. Prints what each returned.
 CALLS = """
-import os, random, subprocess, sys
+import fcntl, os, random, socket, subprocess, sys
+null = os.open("/dev/null", os.O_RDONLY)
 folder, seed = sys.argv[1], int(sys.argv[2])
 r = random.Random(seed)
 files = {}
@@ -102,10 +124,21 @@ for step in range(400):
     elif op == 8 and isinstance(f, int):
         one, two = bytearray(100), bytearray(5000)
         say("readv", os.readv(fd, [one, two]), bytes(one), bytes(two))
+        say("readv", os.readv(fd, [two]), bytes(two))
+        say("preadv", os.preadv(fd, [one, bytearray(), two], at), bytes(one), bytes(two))
     elif op == 9 and isinstance(f, int):
         other = os.dup(fd)
         say("dup", os.read(other, 1000), os.read(fd, 10), os.read(other, 7))
-        os.close(other)
+        if r.randrange(3) == 0:
+            third = fcntl.fcntl(other, fcntl.F_DUPFD, 0)
+            gone = r.choice([other, third])
+            os.close(gone)
+            other += third - gone
+            say("third", os.read(fd, 10))
+        drop = r.choice([fd, other])
+        os.close(drop)
+        files[name] = fd = fd + other - drop
+        say("left", os.read(fd, 500), os.lseek(fd, 0, os.SEEK_CUR), os.read(fd, 500))
     elif op == 10 and isinstance(f, int) and r.randrange(4) == 0:
         child = os.fork()
         if child == 0:
@@ -130,10 +163,37 @@ for step in range(400):
         sent = os.sendfile(b, fd, None, 3000)
         say("sendfile", sent, os.read(a, 4000) if sent else b"", os.lseek(fd, 0, os.SEEK_CUR))
         os.close(a); os.close(b)
+        copy = os.memfd_create("copy")
+        sent = os.sendfile(copy, fd, r.choice([None, at]), r.choice([70_000, 1_000_000]))
+        say("copy", sent, os.pread(copy, 1_000_000, 0), os.lseek(fd, 0, os.SEEK_CUR))
+        os.close(copy)
+        a, b = socket.socketpair()
+        b.setblocking(False)
+        a.setblocking(False)
+        try: sent = os.sendfile(b.fileno(), fd, None, 1_000_000)
+        except BlockingIOError: sent = None
+        b.close()
+        got = b""
+        try:
+            while part := a.recv(1 << 20): got += part
+        except OSError: pass
+        where = os.lseek(fd, 0, os.SEEK_CUR)
+        assert sent is None or len(got) == sent, (len(got), sent)
+        assert not sent or os.pread(fd, sent, where - sent) == got
+        os.lseek(fd, at, os.SEEK_SET)
+        a.close()
     elif op == 13 and isinstance(f, int):
-        other = os.dup2(fd, 60)
-        say("dup2", os.read(60, 20), os.read(fd, 20))
-        os.close(60)
+        other = os.dup2(fd, r.choice([0, 60 + name]))
+        say("dup2", os.read(other, 20), os.read(fd, 20))
+        if other == 0:
+            if r.randrange(2) == 0: os.close(fd); fd = os.dup(0)
+            say("input", os.read(0, size), sys.stdin.buffer.raw.seek(5, 1), os.read(0, 70_000))
+            os.dup2(null, 0)
+            files[name] = fd
+        elif other != fd:
+            os.close(fd)
+            files[name] = other
+            say("moved", os.read(other, 700))
 print(len(names()))
 """
 
