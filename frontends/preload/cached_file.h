@@ -32,6 +32,8 @@ private:
 
 // The kernel judges offsets beyond: file systems have limits.
 inline constexpr off_t kOffsetMax = off_t{1} << 42;
+// The kernel moves no more by one call, and judges sizes beyond.
+inline constexpr size_t kMoveMax = 0x7ffff000;
 
 enum State : uint32_t { kUnknown, kIgnored, kServed, kWritten };
 

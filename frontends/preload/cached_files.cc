@@ -281,9 +281,11 @@ ssize_t read_at_kernels(int fd, CachedFile& file, void* to, size_t size) {
     if (moved < part) syscall(SYS_lseek, fd, moved - part, SEEK_CUR);
     if (moved < part || static_cast<size_t>(part) == size) return done;
     flush_cached(fd);  // the kernel perhaps knows more of the file
-    const ssize_t rest = kernel::read(fd, static_cast<char*>(to) + part,
-                                      size - static_cast<size_t>(part));
-    return done + (rest > 0 ? rest : 0);
+    const ssize_t rest = kernel::pread(fd, static_cast<char*>(to) + part,
+                                       size - static_cast<size_t>(part), end);
+    if (rest <= 0) return done;
+    syscall(SYS_lseek, fd, rest, SEEK_CUR);
+    return done + rest;
 }
 
 // Sets who has the position, where there is none here to be kept.
@@ -314,7 +316,7 @@ void begin_caching(const char* setting) {
 
 ssize_t internal::read_cached(int fd, void* to, size_t size, off_t offset) {
     CachedFile* file = file_at(fd);
-    if (file == nullptr || size == 0 || offset > kOffsetMax) return kNotCached;
+    if (file == nullptr || size == 0 || size > kMoveMax || offset > kOffsetMax) return kNotCached;
     const int error = errno;
     ssize_t done = kNotCached;
     if (!is_served(fd, *file)) {
@@ -346,7 +348,7 @@ void cached_opened(int fd, bool by_stdio) {
     if (!internal::caching.load(std::memory_order_relaxed)) return;
     CachedFile* file = file_at(fd);
     if (file == nullptr || is_child_of_vfork()) return;
-    set_position(fd, *file, by_stdio ? kStdios : kKernels);
+    set_position(fd, *file, by_stdio || fd == 0 ? kStdios : kKernels);  // 0: stdin reads it too
     if (!internal::writing_back) return;
     // libc's own writes, of a shell's echo as of stdio, are not wrapped: what the cache has of a
     // file that is not written by grants must be in it before.
@@ -385,6 +387,12 @@ void forget_cached(int fd) {
     file->state.store(kUnknown);
     file->rest.store(0);
     file->has_written.store(false);
+}
+
+void distrust_cached(int fd) {
+    CachedFile* file = internal::caching.load(std::memory_order_relaxed) ? file_at(fd) : nullptr;
+    uint32_t served = kServed;
+    if (file != nullptr) file->state.compare_exchange_strong(served, kUnknown);
 }
 
 void internal::give_up_position(int fd, bool for_good) {

@@ -48,6 +48,8 @@ bool is_cached_folder(const char* start);
 bool is_cached_file(int fd);
 // A descriptor gets another meaning.
 void forget_cached(int fd);
+// The same in a child of vfork, which has its parent's memory: the parent asks for the file again.
+void distrust_cached(int fd);
 // Gives the position of a descriptor to the kernel, which moves it in a call that is made next. If
 // it is `for_good`, others may use the description from now on.
 inline void give_position(int fd, bool for_good = false) {

@@ -168,7 +168,7 @@ void begin_writing_back() {
 
 ssize_t internal::write_cached(int fd, const void* from, size_t size, off_t offset) {
     CachedFile* file = file_at(fd);
-    if (file == nullptr || size == 0 || offset > kOffsetMax) return kNotCached;
+    if (file == nullptr || size == 0 || size > kMoveMax || offset > kOffsetMax) return kNotCached;
     const int error = errno;
     if (!is_served(fd, *file) || !is_written(*file)) {
         errno = error;

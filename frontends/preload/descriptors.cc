@@ -144,6 +144,8 @@ void forget(int fd) {
     if (!is_child_of_vfork()) {
         observe_meaning(fd);
         forget_cached(fd);
+    } else {
+        distrust_cached(fd);
     }
     if (fd >= 0 && fd < kDescriptorsMax) entries[fd].store(nullptr, std::memory_order_relaxed);
 }
@@ -154,6 +156,8 @@ void forget_range(unsigned first, unsigned last) {
         if (own) {
             observe_meaning(static_cast<int>(fd));
             forget_cached(static_cast<int>(fd));
+        } else {
+            distrust_cached(static_cast<int>(fd));
         }
         entries[fd].store(nullptr, std::memory_order_relaxed);
     }

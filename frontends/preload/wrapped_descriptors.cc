@@ -1,5 +1,6 @@
 // Wrappers of the calls that make, move, place and close descriptors.
 #include <errno.h>
+#include <fcntl.h>
 
 #include "cached_files.h"
 #include "cached_writes.h"
@@ -25,6 +26,16 @@ int opened_alone(int fd) {
     return fd;
 }
 
+// Opens again what the process of the cache has a lease on, when that has closed it. The kernel
+// refuses O_NONBLOCK at once, where it waits otherwise.
+template <class Call>
+int open_again(int fd, const char* path, int folder, int flags, Call call) {
+    const bool leased = fd < 0 && errno == EWOULDBLOCK && (flags & O_NONBLOCK) != 0;
+    if (!leased) return fd;
+    close_cached_path(path, folder);
+    return call();
+}
+
 }  // namespace
 
 #define OPEN(name, parameters, arguments, folder)                                              \
@@ -32,7 +43,8 @@ int opened_alone(int fd) {
         const Next* libc = next();                                                             \
         if (libc == nullptr) return kernel::openat(folder, path, flags, mode);                 \
         if ((flags & O_TRUNC) != 0 && !pass_cached_path(path, folder)) return errno = EIO, -1; \
-        return opened_alone(libc->name arguments);                                             \
+        return opened_alone(open_again(libc->name arguments, path, folder, flags,              \
+                                       [=] { return libc->name arguments; }));                 \
     }
 
 OPEN(open, (const char* path, int flags, mode_t mode), (path, flags, mode), AT_FDCWD)
@@ -54,7 +66,8 @@ OPEN(openat64, (int folder, const char* path, int flags, mode_t mode), (folder, 
         const Next* libc = next();                                                             \
         if (libc == nullptr) return refuse();                                                  \
         if ((flags & O_TRUNC) != 0 && !pass_cached_path(path, folder)) return errno = EIO, -1; \
-        return opened_alone(libc->name arguments);                                             \
+        return opened_alone(open_again(libc->name arguments, path, folder, flags,              \
+                                       [=] { return libc->name arguments; }));                 \
     }
 OPEN_CHECKED(__open_2, (const char* path, int flags), (path, flags), AT_FDCWD)
 OPEN_CHECKED(__open64_2, (const char* path, int flags), (path, flags), AT_FDCWD)

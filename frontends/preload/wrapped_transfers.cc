@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include "cached_file.h"
@@ -62,53 +63,70 @@ void take_position(int in, const off_t* offset, int out) {
 constexpr size_t kCopyMin = 64 << 10;  // shorter calls of sendfile are the kernel's
 constexpr size_t kCopyPart = 256 << 10;
 
-// Does what sendfile(2) does, with bytes from a file cache. Returns kNotCached if the kernel must
-// be asked.
-ssize_t send_cached(int out, int in, off_t* theirs, size_t size) {
-    if (!internal::caching.load(std::memory_order_relaxed)) [[likely]]
-        return kNotCached;
+// Returns whether sendfile(2) may take from a file cache what it copies to another file. The kernel
+// moves as much to a pipe or a socket as it has room for, which no write does.
+bool may_send_cached(int out, int in, size_t size) {
+    CachedFile* file = internal::caching.load(std::memory_order_relaxed) ? file_at(in) : nullptr;
+    if (file == nullptr || size < kCopyMin || size > kMoveMax || is_child_of_vfork()) return false;
+    const int error = errno;
+    struct stat from, to;
     const int flags = kernel::fcntl(out, F_GETFL, nullptr);
-    off_t offset = -1;
-    auto* at = reinterpret_cast<char*>(theirs);
-    const bool known = at == nullptr ||
-                       (copy_checked(reinterpret_cast<char*>(&offset), at, sizeof offset, at) &&
-                        offset >= 0);
-    // The kernel refuses to append.
-    if (size < kCopyMin || flags < 0 || (flags & O_APPEND) != 0 || !known) return kNotCached;
+    const bool may = file->state.load() != kIgnored && flags >= 0 &&
+                     (flags & O_APPEND) == 0 &&  // which the kernel refuses
+                     kernel::fstat(in, &from) == 0 && kernel::fstat(out, &to) == 0 &&
+                     S_ISREG(to.st_mode) &&
+                     (from.st_dev != to.st_dev || from.st_ino != to.st_ino) && is_served(in, *file);
+    errno = error;
+    return may;
+}
+
+// Copies from a file cache to another file, from `*offset` on, which it moves. Returns the bytes
+// copied; -1 with errno if there are none, and kNotCached if the kernel must be asked for them.
+ssize_t send_cached(int out, int in, off_t* offset, size_t size) {
     const size_t room = size < kCopyPart ? size : kCopyPart;
     void* part = kernel::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                               -1, 0);
     if (part == MAP_FAILED) return kNotCached;
-    ssize_t result = kNotCached;
-    for (size_t done = 0; done < size;) {
-        const size_t wanted = size - done < room ? size - done : room;
-        const ssize_t got = read_cached(in, part, wanted, offset);
-        if (got <= 0) break;
-        const ssize_t sent = kernel::write(out, part, static_cast<size_t>(got));
-        const ssize_t moved = sent < 0 ? 0 : sent;
-        if (offset >= 0) {
-            offset += moved;
-        } else if (moved < got && seek_cached(in, moved - got, SEEK_CUR) == kNotCached) {
-            syscall(SYS_lseek, in, moved - got, SEEK_CUR);
-        }
-        done += static_cast<size_t>(moved);
-        if (done > 0 || sent < 0) result = done > 0 ? static_cast<ssize_t>(done) : -1;
-        if (moved < got) break;
+    ssize_t done = 0, sent = 0;
+    while (static_cast<size_t>(done) < size) {
+        const size_t left = size - static_cast<size_t>(done);
+        const ssize_t got = read_cached(in, part, left < room ? left : room, *offset);
+        if (got <= 0 || !pass_cached(out)) break;
+        sent = kernel::write(out, part, static_cast<size_t>(got));
+        if (sent > 0) *offset += sent;
+        if (sent > 0) done += sent;
+        if (sent < got) break;
     }
     const int error = errno;
     kernel::munmap(part, room);
     forget_buffers();
     errno = error;
-    if (result > 0 && theirs != nullptr) *theirs = offset;
-    return result;
+    if (done > 0) return done;
+    return sent < 0 ? -1 : kNotCached;
 }
 
+// Does what sendfile(2) does. The kernel copies what the cache does not have.
 template <class Call>
-ssize_t sent(int out, int in, off_t* offset, size_t size, Call call) {
-    const ssize_t cached = send_cached(out, in, offset, size);
-    if (cached != kNotCached) return cached;
-    if (offset == nullptr) give_position(in);
-    return call();
+ssize_t sent(int out, int in, off_t* theirs, size_t size, Call call) {
+    auto* at = reinterpret_cast<char*>(theirs);
+    off_t offset = 0;
+    auto* ours = reinterpret_cast<char*>(&offset);
+    if (!may_send_cached(out, in, size) ||
+        (theirs != nullptr && !copy_checked(ours, at, sizeof offset, at)))
+        return call(theirs, size);
+    if (theirs == nullptr) offset = syscall(SYS_lseek, in, 0, SEEK_CUR);
+    if (offset < 0) return call(theirs, size);
+    const ssize_t cached = send_cached(out, in, &offset, size);
+    if (cached == kNotCached) return call(theirs, size);
+    if (cached < 0) return cached;
+    const int error = errno;
+    if (theirs == nullptr) syscall(SYS_lseek, in, cached, SEEK_CUR);
+    const size_t left = size - static_cast<size_t>(cached);
+    if (left > 0) flush_cached(in);
+    const ssize_t rest = left == 0 ? 0 : call(theirs == nullptr ? nullptr : &offset, left);
+    if (theirs != nullptr && !copy_checked(at, ours, sizeof offset, at)) return errno = EFAULT, -1;
+    errno = error;
+    return cached + (rest > 0 ? rest : 0);
 }
 
 ssize_t both_sides(int in, const off_t* in_offset, int out, const off_t* out_offset,
@@ -148,25 +166,54 @@ ssize_t moved(int fd, const void* memory, size_t size, off_t offset, bool write,
 
 constexpr int kPiecesMax = 16;  // with more the kernel is asked
 
-// Reads several pieces from a file cache. At the position it takes one piece only: for more, other
-// threads could read between them. Returns kNotCached if the kernel must be asked.
-ssize_t read_cached_pieces(int fd, const iovec* theirs, int count, off_t offset) {
-    if (!internal::caching.load(std::memory_order_relaxed)) [[likely]]
-        return kNotCached;
-    iovec pieces[kPiecesMax];
+// Copies the pieces of a call. Returns false if there are too many, or if the kernel must judge
+// them.
+bool copy_pieces(const iovec* theirs, int count, iovec* pieces) {
     const auto* from = reinterpret_cast<const char*>(theirs);
-    if (count < 1 || count > (offset < 0 ? 1 : kPiecesMax) ||
+    if (count < 1 || count > kPiecesMax ||
         !copy_checked(reinterpret_cast<char*>(pieces), from,
                       static_cast<size_t>(count) * sizeof(iovec), from))
-        return kNotCached;
-    ssize_t done = 0;
+        return false;
+    size_t all = 0;
     for (int i = 0; i < count; ++i) {
-        const size_t size = pieces[i].iov_len;
-        if (size == 0) continue;
-        const ssize_t got = read_cached(fd, pieces[i].iov_base, size,
-                                        offset < 0 ? -1 : offset + done);
+        intptr_t end = 0;  // below 0: the kernel's own memory
+        const auto begin = reinterpret_cast<intptr_t>(pieces[i].iov_base);
+        const bool plain = pieces[i].iov_len <= kMoveMax - all &&
+                           !__builtin_add_overflow(begin, pieces[i].iov_len, &end) && begin >= 0;
+        if (!plain) return false;
+        all += pieces[i].iov_len;
+    }
+    return true;
+}
+
+// Reads several pieces from a file cache. At the position (-1) it takes one piece only: for more,
+// other threads could read between them. Returns kNotCached if the kernel must be asked.
+ssize_t read_cached_pieces(int fd, const iovec* theirs, int count, off_t offset) {
+    CachedFile* file = internal::caching.load(std::memory_order_relaxed) ? file_at(fd) : nullptr;
+    if (file == nullptr || (offset < 0 && count != 1)) [[likely]]
+        return kNotCached;
+    iovec pieces[kPiecesMax];
+    const int error = errno;
+    const bool served = is_served(fd, *file) && copy_pieces(theirs, count, pieces);
+    errno = error;
+    if (!served) return kNotCached;
+    if (offset < 0) return read_cached(fd, pieces[0].iov_base, pieces[0].iov_len, -1);
+    ssize_t done = 0;
+    bool cached = true;
+    for (int i = 0; i < count; ++i) {
+        const iovec& piece = pieces[i];
+        if (piece.iov_len == 0) continue;
+        ssize_t got = cached ? read_cached(fd, piece.iov_base, piece.iov_len, offset + done)
+                             : kNotCached;
+        if (got == kNotCached && done == 0) return kNotCached;
+        if (got == kNotCached) {
+            if (cached) flush_cached(fd);
+            cached = false;
+            got = kernel::pread(fd, piece.iov_base, piece.iov_len, offset + done);
+            errno = error;
+        }
         if (got > 0) done += got;
-        if (got != static_cast<ssize_t>(size)) return done > 0 ? done : got;
+        if (got != static_cast<ssize_t>(piece.iov_len)) break;
     }
     return done > 0 ? done : kNotCached;
 }
@@ -175,6 +222,8 @@ ssize_t read_cached_pieces(int fd, const iovec* theirs, int count, off_t offset)
 template <class Call>
 ssize_t moved_pieces(int fd, const iovec* pieces, int count, off_t offset, bool write, Call call,
                      int flags = 0) {
+    if (offset < 0 && offset != kAtPosition) return call();  // an error
+    if (offset == kAtPosition) offset = -1;
     if (write) {
         pass_cached(fd);
     } else {
@@ -223,7 +272,7 @@ PREAD(__pread64_chk, (int fd, void* to, size_t size, off_t offset, size_t room),
 
 #define VECTORED(call, operation, write)                                                         \
     SERVED(call##v, (int fd, const iovec* pieces, int count),                                    \
-           at_position(operation, fd, moved_pieces(fd, pieces, count, -1, write, [=] {           \
+           at_position(operation, fd, moved_pieces(fd, pieces, count, kAtPosition, write, [=] {  \
                            return libc->call##v(fd, pieces, count);                              \
                        })))                                                                      \
     SERVED(p##call##v, (int fd, const iovec* pieces, int count, off_t offset),                   \
@@ -238,14 +287,14 @@ PREAD(__pread64_chk, (int fd, void* to, size_t size, off_t offset, size_t room),
            at_offset_or_position(                                                                \
                operation, fd, offset,                                                            \
                moved_pieces(                                                                     \
-                   fd, pieces, count, offset, write,                                             \
+                   fd, pieces, count, offset == -1 ? kAtPosition : offset, write,                \
                    [=] { return libc->p##call##v2(fd, pieces, count, offset, flags); }, flags))) \
     SERVED(                                                                                      \
         p##call##v64v2, (int fd, const iovec* pieces, int count, off_t offset, int flags),       \
         at_offset_or_position(                                                                   \
             operation, fd, offset,                                                               \
             moved_pieces(                                                                        \
-                fd, pieces, count, offset, write,                                                \
+                fd, pieces, count, offset == -1 ? kAtPosition : offset, write,                   \
                 [=] { return libc->p##call##v64v2(fd, pieces, count, offset, flags); }, flags)))
 
 namespace {
@@ -286,13 +335,15 @@ SERVED(__pwrite64, (int fd, const void* from, size_t size, off_t offset),
 
 SERVED(sendfile, (int out, int in, off_t* offset, size_t size),
        (take_position(in, offset, out),
-        both_sides(in, offset, out, nullptr, sent(out, in, offset, size, [=] {
-                       return libc->sendfile(out, in, offset, size);
+        both_sides(in, offset, out, nullptr,
+                   sent(out, in, offset, size, [=](off_t* from, size_t left) {
+                       return libc->sendfile(out, in, from, left);
                    }))))
 SERVED(sendfile64, (int out, int in, off_t* offset, size_t size),
        (take_position(in, offset, out),
-        both_sides(in, offset, out, nullptr, sent(out, in, offset, size, [=] {
-                       return libc->sendfile64(out, in, offset, size);
+        both_sides(in, offset, out, nullptr,
+                   sent(out, in, offset, size, [=](off_t* from, size_t left) {
+                       return libc->sendfile64(out, in, from, left);
                    }))))
 SERVED(copy_file_range,
        (int in, off_t* in_offset, int out, off_t* out_offset, size_t size, unsigned flags),

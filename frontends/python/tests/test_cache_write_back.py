@@ -76,6 +76,8 @@ for step in range(500):
     elif op == 21:
         one, two = data[: size // 2], data[size // 2 :]
         say("pwritev", os.pwritev(fd, [one, two], at), os.preadv(fd, [bytearray(10)], at))
+        one, two = bytearray(100), bytearray(70_000)
+        say("preadv", os.preadv(fd, [one, two], at), bytes(one), bytes(two))
         copy = os.memfd_create("copy")
         say("sendfile", os.sendfile(copy, fd, at, 100_000), os.pread(copy, 100_000, 0))
         os.close(copy)

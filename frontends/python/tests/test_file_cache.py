@@ -37,7 +37,12 @@ def test_the_second_program_reads_no_storage(cache: Cache) -> None:
     assert told["files"][0]["cached_bytes"] >= len(data)
 
 
-SENDFILE = "import os, sys; os.sendfile(1, os.open(sys.argv[1], 0), None, 1 << 20)"
+SENDFILE = """
+import os, sys
+copy = os.memfd_create("copy")
+os.sendfile(copy, os.open(sys.argv[1], 0), None, 1 << 20)
+sys.stdout.buffer.write(os.pread(copy, 1 << 20, 0))
+"""
 
 
 @pytest.mark.parametrize(
@@ -208,6 +213,62 @@ def test_random_calls_return_what_they_return_alone(cache: Cache, seed: int) -> 
     for _ in range(2):
         assert cache.run(*script).stdout == alone
     assert cache.statistics()["hits"] > 50
+
+
+# Calls at the limits of what may be served. Prints what each returned, and the positions.
+EDGES = """
+import ctypes, errno, mmap, os, socket, sys
+path = sys.argv[1]
+libc = ctypes.CDLL(None, use_errno=True)
+fd = os.open(path, os.O_RDONLY)
+os.read(fd, 1 << 20)
+buffer = ctypes.create_string_buffer(5000)
+class Piece(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+def pieces(*sizes):
+    return (Piece * len(sizes))(*[Piece(ctypes.addressof(buffer), size) for size in sizes])
+def call(name, *arguments):
+    function = getattr(libc, name)
+    function.restype = ctypes.c_ssize_t
+    got = function(*arguments)
+    known = errno.errorcode.get(ctypes.get_errno()) if got < 0 else got
+    print(name, known, os.lseek(fd, 0, os.SEEK_CUR))
+long, size_t = ctypes.c_long, ctypes.c_size_t
+huge = (1 << 64) - 1
+os.lseek(fd, 0, os.SEEK_SET)
+for at in (-1, -5): call("preadv", fd, pieces(100), 1, long(at))
+for at in (-1, -5): call("preadv2", fd, pieces(100), 1, long(at), 0)
+call("preadv", fd, pieces(100, huge), 2, long(0))
+call("readv", fd, pieces(huge), 1)
+call("sendfile", os.memfd_create("x"), fd, None, size_t(huge))
+fixed = libc.mmap
+fixed.restype = ctypes.c_void_p
+at = fixed(None, size_t(4096), 1, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, long(0))
+call("sendfile", os.memfd_create("x"), fd, ctypes.c_void_p(at), size_t(100_000))
+into, out = os.pipe()
+call("sendfile", out, fd, None, size_t(1 << 20))
+one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+call("sendfile", one.fileno(), fd, None, size_t(150_000))
+print(len(other.recv(1 << 20)), len(other.recv(1 << 20)))
+copied = os.open(path + "-copy", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+os.write(copied, os.pread(fd, 300_000, 0))
+os.pread(copied, 300_000, 0)
+os.lseek(copied, 5000, os.SEEK_SET)
+print(os.sendfile(copied, copied, 100_000, 80_000))
+print(os.pread(copied, 80_000, 5000) == os.pread(fd, 80_000, 100_000))
+os.close(0)
+assert os.open(path, os.O_RDONLY) == 0
+print(os.read(0, 10), libc.getchar(), os.lseek(0, 0, os.SEEK_CUR), os.read(0, 10))
+"""
+
+
+@pytest.mark.parametrize("write_back", [False, True])
+def test_calls_at_the_limits_return_what_they_return_alone(cache: Cache, write_back: bool) -> None:
+    write(cache.folder / "a", 400_000)
+    cache.serve()
+    script = [sys.executable, "-c", EDGES, str(cache.folder / "a")]
+    alone = subprocess.run(script, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert cache.run(*script, write_back=write_back).stdout == alone
 
 
 # Reads a file that the same process changes in a way that nobody sees: by stdio and by a mapping.
