@@ -67,7 +67,7 @@ private:
     [[nodiscard]] bool is_passed(const Key& key) const;
     void broken(int descriptor);
 
-    cache_protocol::CacheReply open_of_mount(uint64_t inode);
+    cache_protocol::CacheReply open_of_mount(uint64_t inode, int descriptor);
     cache_protocol::CacheReply enter(const Key& key, const std::shared_ptr<Entry>& entry);
 
     FileCache cache_;

@@ -249,6 +249,8 @@ std::unique_ptr<Mount> start_mount(const Options& /*options*/, const ShownFolder
 
 int serve(const Options& options, const ShownFolder& folder, const FileCache& cache, int signals,
           Report* report) {
+    // Its command was interrupted while the cache took its memory: no one knows of this process.
+    if (report->is_abandoned()) return 1;
     std::string error;
     const int stop = eventfd(0, EFD_CLOEXEC);
     struct stat below {};
@@ -273,6 +275,10 @@ int serve(const Options& options, const ShownFolder& folder, const FileCache& ca
     }
     if (!error.empty()) {
         report->refuse(error);
+        if (mount != nullptr) mount->stop();
+        return 1;
+    }
+    if (report->is_abandoned()) {
         if (mount != nullptr) mount->stop();
         return 1;
     }

@@ -77,7 +77,8 @@ CacheReply ReadFiles::open(int descriptor, uint32_t how) {
     if (mount_ != 0 && status.st_dev == mount_) {
         if (writes) return error_reply(EOPNOTSUPP);
         // Nothing would say when a file without a name is to be closed.
-        return status.st_nlink == 0 ? error_reply(EAGAIN) : open_of_mount(status.st_ino);
+        return status.st_nlink == 0 ? error_reply(EAGAIN)
+                                    : open_of_mount(status.st_ino, descriptor);
     }
     if (how > 1) return error_reply(EAGAIN);
     const Key key{status.st_dev, status.st_ino};
@@ -113,7 +114,7 @@ CacheReply ReadFiles::open(int descriptor, uint32_t how) {
 }
 
 // A file that a program has open through the mount. All changes of it pass through the cache.
-CacheReply ReadFiles::open_of_mount(uint64_t inode) {
+CacheReply ReadFiles::open_of_mount(uint64_t inode, int descriptor) {
     const Key key{below_mount_, inode};
     if (is_passed(key)) return error_reply(EAGAIN);  // a program has mapped it
     auto opened = cache_.opened(key.first, key.second);
@@ -121,6 +122,7 @@ CacheReply ReadFiles::open_of_mount(uint64_t inode) {
     if (const auto known = find(key); known != nullptr && known->leased)
         return slot_reply(key, known->file);
     auto entry = std::make_shared<Entry>();
+    entry->path = path_of(descriptor);
     entry->file = std::move(opened.value());
     entry->leased = true;
     return enter(key, entry);

@@ -1,6 +1,7 @@
 // The report of penstock-cache.
 #include "report.h"
 
+#include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -22,6 +23,11 @@ std::string Report::place() const { return std::to_string(getpid()) + " " + std:
 void Report::note(const std::string& line) {
     if (ready_ < 0) std::fprintf(stderr, "penstock-cache: %s\n", line.c_str());
     if (ready_ >= 0) write_line("note: " + line);
+}
+
+bool Report::is_abandoned() const {
+    pollfd starter{ready_, 0, 0};
+    return ready_ >= 0 && poll(&starter, 1, 0) > 0 && (starter.revents & POLLERR) != 0;
 }
 
 void Report::begin() { tell_starter("ready"); }

@@ -14,6 +14,8 @@ class Report {
 public:
     // `ready`: a descriptor that gets one line at start, or -1.
     explicit Report(int ready);
+    // Returns whether the process that waits for the line at start has gone.
+    [[nodiscard]] bool is_abandoned() const;
     Report(const Report&) = delete;
     Report& operator=(const Report&) = delete;
     ~Report();

@@ -29,6 +29,7 @@ _VERSION = 1  # of the protocol: include/penstock/abi/cache_protocol.h
 _STATISTICS, _STOP, _FLUSH, _GIVE_BACK, _GROW = 4, 5, 8, 12, 13
 _REPLY = struct.Struct("<iIQQQ")
 _ANSWER_SECONDS = 5.0  # that a process may take to tell its statistics, or a path to be found
+_SHOW_SECONDS = 0.2
 _RESIZE_SECONDS = 10.0
 _ANSWER_BYTES = 1 << 20
 _END_SECONDS = 600.0
@@ -213,11 +214,17 @@ def find(path: str) -> Place | None:
     return find_resolved(resolved(path))
 
 
-def _ask(place: Place, kind: int, size: int = 0, seconds: float = _ANSWER_SECONDS) -> bytes:
+def _ask(
+    place: Place,
+    kind: int,
+    size: int = 0,
+    seconds: float = _ANSWER_SECONDS,
+    show: Callable[[dict[str, Any]], None] | None = None,
+) -> bytes:
     request = struct.pack("<IIIIQQQQ", kind, _VERSION, 0, 0, 0, 0, 0, size)
     end = time.monotonic() + seconds
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.settimeout(min(seconds, _ANSWER_SECONDS))
+        connection.settimeout(min(seconds, _ANSWER_SECONDS if show is None else _SHOW_SECONDS))
         try:
             connection.connect(place.socket)
             connection.send(request)
@@ -227,7 +234,9 @@ def _ask(place: Place, kind: int, size: int = 0, seconds: float = _ANSWER_SECOND
                 except TimeoutError:
                     if time.monotonic() >= end:
                         raise
-                statistics(place)  # a process that is at work answers this meanwhile
+                told = statistics(place)  # a process that is at work answers this meanwhile
+                if show is not None:
+                    show(told)
         except TimeoutError:
             raise _silence(place.path, _process_of(connection)) from None
         except OSError as error:
@@ -267,9 +276,12 @@ def all_statistics(
     )
 
 
-def flush(place: Place) -> None:
-    """Wait until a process has written back what is dirty; raise CommandError if it cannot."""
-    answer = _ask(place, _FLUSH, seconds=_END_SECONDS)
+def flush(place: Place, show: Callable[[dict[str, Any]], None] | None = None) -> None:
+    """Wait until a process has written back what is dirty; raise CommandError if it cannot.
+
+    `show` is called with its statistics a few times a second.
+    """
+    answer = _ask(place, _FLUSH, seconds=_END_SECONDS, show=show)
     error = struct.unpack_from("<i", answer)[0] if answer else errno.ECONNRESET
     if error:
         raise CommandError(place.path, f"some of it could not be written: {os.strerror(error)}")

@@ -20,6 +20,7 @@ PROGRAM = "penstock-cache"
 REPORT_ATTRIBUTE = "user.penstock.service"
 _READY_SECONDS = 120.0  # a cache of a terabyte takes its memory at start
 _DYING_SECONDS = 5.0  # between the end of its last word and its own
+_ABANDONED_SECONDS = 20.0  # for which an interrupted start is waited
 _STILL_SECONDS = 60.0  # that a write-back may go without an end
 _COPY_SECONDS = 2.0  # a process serves on for less after its last mount has gone
 
@@ -116,7 +117,13 @@ def start(
             os.close(tells)
             if bound:
                 os.close(starter)
-        line = _read_line(told, _READY_SECONDS)
+        try:
+            line = _read_line(told, _READY_SECONDS)
+        except BaseException:  # Ctrl-C: nothing may start after it
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_ABANDONED_SECONDS)
+            raise
     if line == "ready":
         return process
     if line:

@@ -353,7 +353,7 @@ def test_a_killed_service_gives_errors_and_a_new_mount_works(below: Path) -> Non
         os.kill(pid, signal.SIGKILL)
         assert wait_for_error(below / "a") in {errno.ENOTCONN, errno.ECONNABORTED}
         ended = penstock("umount", below)
-        assert (ended.returncode, "unwritten" in ended.stderr) == (1, True)
+        assert (ended.returncode, "not written back is lost" in ended.stderr) == (1, True)
     with serving(below) as pid:
         os.kill(pid, signal.SIGKILL)
     with mounted(below):
@@ -377,6 +377,14 @@ def test_a_full_disk_is_told_by_fsync(below: Path, tmp_path: Path) -> None:
             assert (below / "big").stat().st_size == 1 << 20
         with mounted(below, shown, umount_fails="No space left"):
             (shown / "more").write_bytes(bytes(8 << 20))
+        (below / "more").write_bytes(bytes(2 << 20))
+        data = os.urandom(2 << 20)
+        with mounted(below, shown):  # ends well when there is space again
+            (shown / "late").write_bytes(data)
+            refused = penstock("umount", shown)
+            assert (refused.returncode, "the mount stays" in refused.stderr) == (1, True)
+            (shown / "more").unlink()
+        assert (below / "late").read_bytes() == data
     finally:
         run("umount", below)
 
@@ -406,6 +414,36 @@ def test_a_device_that_was_chosen_is_named(below: Path) -> None:
     made = penstock("mount", below, "--device", "auto", "--cache-size", "64M")
     assert penstock("umount", below).returncode == 0
     assert re.search(r"mounted, 64\.0 MiB of (cpu|cuda):\d+( .+)? cache its files", made.stdout)
+
+
+def test_a_mount_is_found_by_a_link_and_ends_by_umount_alone(tmp_path: Path, below: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(below)
+    shown = tmp_path / "shown"
+    shown.mkdir()
+    with mounted(link):
+        stopped = penstock("serve", "--cache", link, "--stop")
+        advice = f"is mounted (try: penstock umount {below})"
+        assert (stopped.returncode, advice in stopped.stderr) == (1, True), stopped.stderr
+    with mounted(below, shown):
+        other = penstock("umount", below)
+        assert f"(try: penstock umount {shown})" in other.stderr
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_of_a_start_that_was_interrupted(below: Path, how: signal.Signals) -> None:
+    words = [sys.executable, "-m", "penstock", "mount", str(below), "--cache-size", "512M"]
+    for tenths in range(1, 8):
+        command = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(tenths / 10)
+        command.send_signal(how)
+        if command.wait(SECONDS_MAX) == 0:  # it was faster
+            assert penstock("umount", below).returncode == 0
+        limit = time.monotonic() + SECONDS_MAX
+        while not penstock("stats", below).stderr.rstrip().endswith("serve --cache PATH)"):
+            assert time.monotonic() < limit, "its process has stayed"
+            time.sleep(0.1)
+        assert not os.path.ismount(below)
 
 
 def test_what_cannot_be_mounted_says_why(below: Path) -> None:
@@ -450,7 +488,7 @@ def test_storage_without_a_call_fails_each_fsync(tmp_path: Path, below: Path) ->
     folder.mkdir()
     with (
         slow_storage.mounted(below, tmp_path / "slow"),
-        mounted(tmp_path / "slow", folder, umount_fails="could not be written"),
+        mounted(tmp_path / "slow", folder, umount_fails="not written, the mount stays"),
         (folder / "a").open("r+b", buffering=0) as file,
     ):
         file.write(b"new")

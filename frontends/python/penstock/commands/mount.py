@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 
 from penstock.arguments import (
@@ -87,9 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
     from penstock.cache_service import Service, devices_of, printable, start
     from penstock.errors import CommandError
 
-    path = os.path.abspath(arguments.path)
-    mountpoint = os.path.abspath(arguments.mountpoint) if arguments.mountpoint else path
-    if resolved(mountpoint) == "/":
+    path = resolved(arguments.path)
+    mountpoint = resolved(arguments.mountpoint) if arguments.mountpoint else path
+    if mountpoint == "/":
         cause = "cannot be mounted over: the mount's own process needs its files (try one below)"
         raise CommandError(mountpoint, cause)
     check_cache_size("--cache-size", arguments.cache_size, arguments.chunk_size)

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--write-back",
         action="store_true",
         help="with --cache: writes stay in the cache for some seconds; other programs see them in"
-        " the files when the program has ended",
+        " the files after 5 seconds, and when the program has ended",
     )
     add_tier(parser)
     ahead = parser.add_mutually_exclusive_group()

@@ -74,7 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tier(parser)
     ending = parser.add_mutually_exclusive_group()
     ending.add_argument("--detach", action="store_true", help="return when it serves")
-    ending.add_argument("--stop", action="store_true", help="end the process that serves PATH")
+    ending.add_argument(
+        "--stop", action="store_true", help="end the process that serves PATH, but not a mount"
+    )
     ending.add_argument(
         "--give-back",
         type=byte_size,
@@ -97,7 +99,10 @@ def _stop(path: str) -> int:
 
     place = cache_places.find(path)
     if place is None or place.path != path:
-        raise CommandError(printable(path), "has no cache")
+        raise CommandError(printable(path), "has no cache (try: penstock stats)")
+    if place.mountpoint:
+        cause = "its cache is mounted (try: penstock umount"
+        raise CommandError(printable(path), f"{cause} {printable(place.mountpoint)})")
     cache_places.stop(place)
     print(f"{printable(path)}: its cache has ended")
     return 0
@@ -110,7 +115,7 @@ def _resize(path: str, arguments: argparse.Namespace) -> int:
 
     place = cache_places.find(path)
     if place is None:
-        raise CommandError(printable(path), "has no cache")
+        raise CommandError(printable(path), "has no cache (try: penstock stats)")
     told = cache_places.statistics(place)
     slab = CHUNKS_MIN * told["chunk_size"]
     in_slabs = f"memory goes in slabs of {size_text(slab)}"

@@ -1,8 +1,8 @@
 """End a mount of a file cache, when all that was written is in the files below.
 
-If a program works in the mount, or has a file of it open, the command fails and the mount stays.
-Otherwise the mount goes at once, and the command waits until everything is written back. It fails,
-and says why, if something could not be.
+The command waits until everything is written back. If something cannot be, or a program works in
+the mount or has a file of it open, the command says so and fails, and the mount stays. --force
+removes the mount also where something cannot be written, which is lost.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ import errno
 import json
 import os
 import subprocess
+from typing import TYPE_CHECKING
 
 from penstock.arguments import size_text
 from penstock.errors import CommandError
+
+if TYPE_CHECKING:
+    from penstock.progress import ProgressLine
 
 EXAMPLE = """\
   $ penstock umount ~/data
@@ -27,6 +31,9 @@ _UMOUNT_NOFOLLOW, _MNT_DETACH = 8, 2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `penstock umount`."""
     parser.add_argument("mountpoint", metavar="MOUNTPOINT", help="where the mount is")
+    parser.add_argument(
+        "--force", action="store_true", help="lose what cannot be written, as on a full disk"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -56,33 +63,62 @@ def _unmount(mountpoint: str, *, lazily: bool = False) -> None:
     raise CommandError(printable(mountpoint), cause)
 
 
+def _write_back(mountpoint: str, progress: ProgressLine) -> None:
+    """Write back all that is dirty; raise CommandError, with what to do, if it cannot be."""
+    from penstock import cache_places
+    from penstock.cache_service import printable
+
+    places = [one for one in cache_places.living() if one.mountpoint == mountpoint]
+    if not places:  # another user's
+        return
+    try:
+        cache_places.flush(
+            places[0], lambda told: progress.show(f"{size_text(told['dirty_size'])} to write")
+        )
+    except CommandError as error:
+        told = cache_places.statistics(places[0])
+        why = error.cause.rpartition(": ")[2]
+        cause = f"{size_text(told['dirty_size'])} not written, the mount stays: {why}"
+        advice = f"try again, or lose it: penstock umount --force {printable(mountpoint)}"
+        raise CommandError(printable(mountpoint), f"{cause} ({advice})") from None
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Unmount, and wait for the process behind the mount."""
-    from penstock.cache_places import touched
+    from penstock.cache_places import find_resolved, resolved, touched
     from penstock.cache_service import REPORT_ATTRIBUTE, Report, printable
     from penstock.progress import ProgressLine
 
-    mountpoint = os.path.abspath(arguments.mountpoint)
+    mountpoint = resolved(arguments.mountpoint)
     name = printable(mountpoint)
     try:
         report = Report(touched(mountpoint, lambda: os.getxattr(mountpoint, REPORT_ATTRIBUTE)))
     except OSError as error:
         if error.errno == errno.ENOTCONN:
             _unmount(mountpoint, lazily=True)
-            lost = "its process was killed: the mount is removed, unwritten bytes are lost"
+            lost = (
+                "its process was killed: the mount is removed. What was not written back is lost,"
+                " but for what the log of --tier-writes has (mount again with that --tier)"
+            )
             raise CommandError(name, lost) from None
         if error.errno in {errno.ENODATA, errno.EOPNOTSUPP}:
-            raise CommandError(name, "no file cache is mounted there") from None
+            cause = "no file cache is mounted there"
+            place = find_resolved(mountpoint)
+            if place is not None and place.mountpoint:
+                cause += f" (try: penstock umount {printable(place.mountpoint)})"
+            raise CommandError(name, cause) from None
         raise
     try:
-        _unmount(mountpoint)
         with ProgressLine() as progress:
+            if not arguments.force:
+                _write_back(mountpoint, progress)
+            _unmount(mountpoint)
             line = report.wait(lambda size: progress.show(f"{size_text(size)} to write"))
     finally:
         report.close()
     if line.startswith("failed: "):
         subject, _, cause = line[len("failed: ") :].partition(": ")
-        raise CommandError(printable(subject), cause)
+        raise CommandError(printable(subject), f"{cause}: the mount is gone, and they are lost")
     if line.startswith("writing "):
         raise CommandError(name, "its process still writes back, or was killed while it did")
     if line != "done":
