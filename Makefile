@@ -34,6 +34,7 @@ demo:  ## Set up, build, and scan real files of this machine
 build:  ## Set up and build, benchmarks too (PRESET=release); leaves .venv/bin/penstock
 	$(call compile,the library and the Python package and benchmarks,penstock_runtime penstock_benchmarks)
 	@setup/link-python.sh $(BUILD) benchmarks
+	@echo "build: the command is .venv/bin/penstock (try: .venv/bin/penstock check)"
 
 test:  ## Set up, build, run all tests and the quick checks: before each change
 	@setup/install.sh test
