@@ -9,12 +9,13 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from caching import PENSTOCK, Cache, making, needs_cache
-from mounting import needs_mounts
+from mounting import SECONDS_MAX, mounted, needs_mounts, penstock
 
 from penstock import cache_places
 from penstock.errors import CommandError
@@ -196,3 +197,37 @@ def test_the_folder_of_another_user_is_not_to_be_removed(
         assert "remove" not in error.value.cause
         monkeypatch.setattr(os, "geteuid", lambda: owner)
         assert cache_places.folder() == tmp_path / "penstock"
+
+
+@needs_mounts
+def test_a_mount_is_found_by_a_link_and_ends_by_umount_alone(tmp_path: Path) -> None:
+    below, shown, link = (tmp_path / name for name in ("below", "shown", "link"))
+    below.mkdir()
+    shown.mkdir()
+    link.symlink_to(below)
+    with mounted(link):
+        stopped = penstock("serve", "--cache", link, "--stop")
+        advice = f"is mounted (try: penstock umount {below})"
+        assert (stopped.returncode, advice in stopped.stderr) == (1, True), stopped.stderr
+    with mounted(below, shown):
+        other = penstock("umount", below)
+        assert f"(try: penstock umount {shown})" in other.stderr
+
+
+@needs_mounts
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_of_a_start_that_was_interrupted(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    words = [*PENSTOCK, "mount", str(tmp_path), "--device=cpu", "--cache-size=512M"]
+    for tenths in range(1, 8):
+        command = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(tenths / 10)
+        command.send_signal(how)
+        if command.wait(SECONDS_MAX) == 0:  # it was faster
+            assert penstock("umount", tmp_path).returncode == 0
+        limit = time.monotonic() + SECONDS_MAX
+        while not penstock("stats", tmp_path).stderr.endswith("serve --cache PATH)\n"):
+            assert time.monotonic() < limit, "its process has stayed"
+            time.sleep(0.1)
+        assert not os.path.ismount(tmp_path)

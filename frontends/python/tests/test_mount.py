@@ -416,36 +416,6 @@ def test_a_device_that_was_chosen_is_named(below: Path) -> None:
     assert re.search(r"mounted, 64\.0 MiB of (cpu|cuda):\d+( .+)? cache its files", made.stdout)
 
 
-def test_a_mount_is_found_by_a_link_and_ends_by_umount_alone(tmp_path: Path, below: Path) -> None:
-    link = tmp_path / "link"
-    link.symlink_to(below)
-    shown = tmp_path / "shown"
-    shown.mkdir()
-    with mounted(link):
-        stopped = penstock("serve", "--cache", link, "--stop")
-        advice = f"is mounted (try: penstock umount {below})"
-        assert (stopped.returncode, advice in stopped.stderr) == (1, True), stopped.stderr
-    with mounted(below, shown):
-        other = penstock("umount", below)
-        assert f"(try: penstock umount {shown})" in other.stderr
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_nothing_is_left_of_a_start_that_was_interrupted(below: Path, how: signal.Signals) -> None:
-    words = [sys.executable, "-m", "penstock", "mount", str(below), "--cache-size", "512M"]
-    for tenths in range(1, 8):
-        command = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(tenths / 10)
-        command.send_signal(how)
-        if command.wait(SECONDS_MAX) == 0:  # it was faster
-            assert penstock("umount", below).returncode == 0
-        limit = time.monotonic() + SECONDS_MAX
-        while not penstock("stats", below).stderr.rstrip().endswith("serve --cache PATH)"):
-            assert time.monotonic() < limit, "its process has stayed"
-            time.sleep(0.1)
-        assert not os.path.ismount(below)
-
-
 def test_what_cannot_be_mounted_says_why(below: Path) -> None:
     small = "--device", "cpu:1", "--cache-size", "64M"
     (below / "file").write_bytes(b"")
