@@ -275,19 +275,17 @@ int serve(const Options& options, const ShownFolder& folder, const FileCache& ca
     }
     if (!error.empty()) {
         report->refuse(error);
-        if (mount != nullptr) mount->stop();
+        if (mount == nullptr) return 1;
+        mount->stop();
+        (void)write_back_all(options, cache, report);  // programs may have written already
         return 1;
     }
-    if (report->is_abandoned()) {
-        if (mount != nullptr) mount->stop();
-        return 1;
-    }
-    report->begin();
+    const bool known = report->begin();  // else its command was interrupted meanwhile
     pollfd ends[] = {{signals, POLLIN, 0},
                      {stop, POLLIN, 0},
                      {options.starter, POLLIN, 0},
                      {mount == nullptr ? -1 : mount->ended(), POLLIN, 0}};
-    while (poll(ends, std::size(ends), -1) < 0) continue;  // a signal for another thread
+    while (known && poll(ends, std::size(ends), -1) < 0) continue;  // a signal for another thread
     if (mount != nullptr) mount->stop();
     clients = nullptr;
     return write_back_all(options, cache, report) ? 0 : 1;

@@ -22,7 +22,7 @@ std::string Report::place() const { return std::to_string(getpid()) + " " + std:
 
 void Report::note(const std::string& line) {
     if (ready_ < 0) std::fprintf(stderr, "penstock-cache: %s\n", line.c_str());
-    if (ready_ >= 0) write_line("note: " + line);
+    if (ready_ >= 0) (void)write_line("note: " + line);
 }
 
 bool Report::is_abandoned() const {
@@ -30,11 +30,11 @@ bool Report::is_abandoned() const {
     return ready_ >= 0 && poll(&starter, 1, 0) > 0 && (starter.revents & POLLERR) != 0;
 }
 
-void Report::begin() { tell_starter("ready"); }
+bool Report::begin() { return tell_starter("ready"); }
 
 void Report::refuse(const std::string& line) {
     if (ready_ < 0) std::fprintf(stderr, "penstock-cache: %s\n", line.c_str());
-    tell_starter(line);
+    (void)tell_starter(line);
 }
 
 void Report::writing(uint64_t dirty_size) { set("writing " + std::to_string(dirty_size)); }
@@ -44,16 +44,17 @@ void Report::end(const std::string& failure) {
     set(failure.empty() ? "done" : "failed: " + failure);
 }
 
-void Report::write_line(const std::string& line) const {
+bool Report::write_line(const std::string& line) const {
     const std::string text = line + "\n";
-    if (write(ready_, text.data(), text.size()) < 0) std::perror("penstock-cache: --ready-fd");
+    return write(ready_, text.data(), text.size()) >= 0;
 }
 
-void Report::tell_starter(const std::string& line) {
-    if (ready_ < 0) return;
-    write_line(line);
+bool Report::tell_starter(const std::string& line) {
+    if (ready_ < 0) return true;
+    const bool told = write_line(line);
     close(ready_);
     ready_ = -1;
+    return told;
 }
 
 // Lines are padded to one length, so that each replaces the last in one write.

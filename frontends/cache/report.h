@@ -22,8 +22,9 @@ public:
 
     // Returns how to find the report: "PID N".
     [[nodiscard]] std::string place() const;
-    // Tells that the process serves, or why it does not: here and at standard error.
-    void begin();
+    // Tells that the process serves, or why it does not: here and at standard error. begin()
+    // returns false if the process that waits for it has gone.
+    [[nodiscard]] bool begin();
     // Tells something that the user must know, before begin().
     void note(const std::string& line);
     void refuse(const std::string& line);
@@ -31,8 +32,8 @@ public:
     void end(const std::string& failure);  // empty: nothing failed
 
 private:
-    void write_line(const std::string& line) const;
-    void tell_starter(const std::string& line);
+    [[nodiscard]] bool write_line(const std::string& line) const;
+    [[nodiscard]] bool tell_starter(const std::string& line);
     void set(const std::string& line);
 
     int ready_;

@@ -43,6 +43,7 @@ struct alignas(64) CachedFile {
     std::atomic<uint32_t> slot{0};
     std::atomic<uint32_t> rest{0};         // next calls that go to the kernel
     std::atomic<uint32_t> cache{0};        // number of the mapping
+    std::atomic<bool> only_writes{false};  // the kernel refuses its reads
     std::atomic<bool> has_written{false};  // since the last sync: a service that dies loses it
     std::atomic<uint64_t> device{0}, inode{0};
 
@@ -52,6 +53,7 @@ struct alignas(64) CachedFile {
         device.store(its_device);
         inode.store(its_inode);
         cache.store(mapping);
+        only_writes.store(false);
     }
 };
 

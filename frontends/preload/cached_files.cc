@@ -55,7 +55,7 @@ bool is_in_folder(int fd) {
 }
 
 // Asks for a file that is written by grants. If it cannot be, no other program's grants remain.
-State find_slot_to_write(int fd, const CacheMapping& cache, CachedFile& file) {
+State find_slot_to_write(int fd, const CacheMapping& cache, bool reads, CachedFile& file) {
     CacheReply reply;
     const bool answered = ask_cache(cache, {.kind = Request::kOpen, .writes = 1}, fd, &reply);
     if (!answered || reply.error != 0) {
@@ -63,6 +63,7 @@ State find_slot_to_write(int fd, const CacheMapping& cache, CachedFile& file) {
         return answered && reply.error != EAGAIN ? kIgnored : kUnknown;
     }
     file.use(reply.slot, reply.device, reply.inode, cache.number);
+    file.only_writes.store(!reads);
     return kWritten;
 }
 
@@ -109,7 +110,7 @@ State find_slot(int fd, CachedFile& file) {
     }
     const CacheMapping* cache = current_cache();
     if (cache == nullptr) return kUnknown;
-    if (by_grants) return find_slot_to_write(fd, *cache, file);
+    if (by_grants) return find_slot_to_write(fd, *cache, (flags & O_ACCMODE) == O_RDWR, file);
     const uint32_t slot = writes ? kNoSlot : slot_of(*cache, status);
     if (slot == kNoSlot) return ask_for_slot(fd, *cache, writes, file);
     file.use(slot, status.st_dev, status.st_ino, cache->number);
@@ -272,6 +273,10 @@ ssize_t read_at_kernels(int fd, CachedFile& file, void* to, size_t size) {
     const off_t at = syscall(SYS_lseek, fd, 0, SEEK_CUR);
     if (at < 0 || at > kOffsetMax || static_cast<uint64_t>(at) >= file_size) return kNotCached;
     const uint64_t left = file_size - static_cast<uint64_t>(at);
+    struct stat status;
+    if (size > left &&
+        (kernel::fstat(fd, &status) != 0 || static_cast<uint64_t>(status.st_size) > file_size))
+        return kNotCached;  // the kernel knows more of the file
     const auto part = static_cast<off_t>(size < left ? size : left);
     const off_t end = syscall(SYS_lseek, fd, part, SEEK_CUR);
     if (end < part) return kNotCached;
@@ -279,13 +284,7 @@ ssize_t read_at_kernels(int fd, CachedFile& file, void* to, size_t size) {
                                  static_cast<uint64_t>(end - part));
     const off_t moved = done < 0 ? 0 : done;
     if (moved < part) syscall(SYS_lseek, fd, moved - part, SEEK_CUR);
-    if (moved < part || static_cast<size_t>(part) == size) return done;
-    flush_cached(fd);  // the kernel perhaps knows more of the file
-    const ssize_t rest = kernel::pread(fd, static_cast<char*>(to) + part,
-                                       size - static_cast<size_t>(part), end);
-    if (rest <= 0) return done;
-    syscall(SYS_lseek, fd, rest, SEEK_CUR);
-    return done + rest;
+    return done;
 }
 
 // Sets who has the position, where there is none here to be kept.
@@ -320,6 +319,8 @@ ssize_t internal::read_cached(int fd, void* to, size_t size, off_t offset) {
     const int error = errno;
     ssize_t done = kNotCached;
     if (!is_served(fd, *file)) {
+        if (offset < 0) give_up_position(fd, false);
+    } else if (file->only_writes.load(std::memory_order_relaxed)) {
         if (offset < 0) give_up_position(fd, false);
     } else if (offset >= 0) {
         done = read_at(fd, *file, to, size, static_cast<uint64_t>(offset));

@@ -111,6 +111,7 @@ ssize_t sent(int out, int in, off_t* theirs, size_t size, Call call) {
     auto* at = reinterpret_cast<char*>(theirs);
     off_t offset = 0;
     auto* ours = reinterpret_cast<char*>(&offset);
+    const int error = errno;
     if (!may_send_cached(out, in, size) ||
         (theirs != nullptr && !copy_checked(ours, at, sizeof offset, at)))
         return call(theirs, size);
@@ -119,7 +120,6 @@ ssize_t sent(int out, int in, off_t* theirs, size_t size, Call call) {
     const ssize_t cached = send_cached(out, in, &offset, size);
     if (cached == kNotCached) return call(theirs, size);
     if (cached < 0) return cached;
-    const int error = errno;
     if (theirs == nullptr) syscall(SYS_lseek, in, cached, SEEK_CUR);
     const size_t left = size - static_cast<size_t>(cached);
     if (left > 0) flush_cached(in);

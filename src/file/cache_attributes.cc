@@ -268,6 +268,7 @@ Status CacheOfFiles::flush() {
     Lock lock(mutex_);
     collect(chunk_cache::kNone);
     uint64_t left = chunks_.dirty_count();
+    const uint64_t errors = counts_.write_errors;
     while (chunks_.dirty_count() > 0 && left > 0) {
         if (write_back(lock, nullptr)) {
             --left;
@@ -275,7 +276,8 @@ Status CacheOfFiles::flush() {
             changed_.wait(lock);  // for write-backs of other threads
         }
     }
-    if (chunks_.dirty_count() > 0) return last_error_;
+    // What is dirty without an error was written meanwhile.
+    if (chunks_.dirty_count() > 0) return counts_.write_errors == errors ? Status{} : last_error_;
     lock.unlock();
     // One half may have been under way.
     for (int i = 0; log_ != nullptr && i < 2; ++i)

@@ -32,7 +32,8 @@ _ANSWER_SECONDS = 5.0  # that a process may take to tell its statistics, or a pa
 _SHOW_SECONDS = 0.2
 _RESIZE_SECONDS = 10.0
 _ANSWER_BYTES = 1 << 20
-_END_SECONDS = 600.0
+_END_SECONDS = 600.0  # without progress
+NOT_WRITTEN = "some of it could not be written: "
 _PEER = struct.Struct("<iII")  # of SO_PEERCRED: process, user, group
 
 Found = TypeVar("Found")
@@ -174,6 +175,16 @@ def living() -> list[Place]:
     return found
 
 
+def of_process(pid: int) -> Place | None:
+    """Return the place of a process, also of one that was started with another environment."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        path, name = (words[words.index(option) + 1] for option in (b"--path", b"--socket"))
+    except (OSError, ValueError, IndexError):
+        return None
+    return Place(os.fsdecode(path), os.fsdecode(name))
+
+
 @contextlib.contextmanager
 def claimed(path: str, mountpoint: str) -> Iterator[Place]:
     """Lock the place of a new process, which inherits the lock.
@@ -222,7 +233,7 @@ def _ask(
     show: Callable[[dict[str, Any]], None] | None = None,
 ) -> bytes:
     request = struct.pack("<IIIIQQQQ", kind, _VERSION, 0, 0, 0, 0, 0, size)
-    end = time.monotonic() + seconds
+    end, written = time.monotonic() + seconds, -1
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(min(seconds, _ANSWER_SECONDS if show is None else _SHOW_SECONDS))
         try:
@@ -232,11 +243,18 @@ def _ask(
                 try:
                     return connection.recv(_ANSWER_BYTES)
                 except TimeoutError:
-                    if time.monotonic() >= end:
+                    if seconds <= _ANSWER_SECONDS:
                         raise
                 told = statistics(place)  # a process that is at work answers this meanwhile
                 if show is not None:
                     show(told)
+                if told["bytes_written"] != written:
+                    written, end = told["bytes_written"], time.monotonic() + seconds
+                if time.monotonic() >= end:
+                    left = f"{told['dirty_size']} bytes are left"
+                    raise CommandError(
+                        place.path, f"its cache has written nothing for long, {left}"
+                    )
         except TimeoutError:
             raise _silence(place.path, _process_of(connection)) from None
         except OSError as error:
@@ -284,7 +302,7 @@ def flush(place: Place, show: Callable[[dict[str, Any]], None] | None = None) ->
     answer = _ask(place, _FLUSH, seconds=_END_SECONDS, show=show)
     error = struct.unpack_from("<i", answer)[0] if answer else errno.ECONNRESET
     if error:
-        raise CommandError(place.path, f"some of it could not be written: {os.strerror(error)}")
+        raise CommandError(place.path, NOT_WRITTEN + os.strerror(error))
 
 
 def _resize(place: Place, kind: int, size: int) -> int:

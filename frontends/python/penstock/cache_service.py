@@ -8,7 +8,9 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock import cache_places
@@ -87,6 +89,27 @@ def _read_line(descriptor: int, seconds: float) -> str:
             return os.fsdecode(text)
 
 
+def _interrupt(_signal: int, _frame: object) -> None:
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def ended_if_interrupted(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """End a process of which this one has not told yet, if Ctrl-C or SIGTERM comes meanwhile."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _interrupt) if main else None
+    try:
+        yield
+    except BaseException:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_ABANDONED_SECONDS)
+        raise
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
 def start(
     service: Service, *, detached: bool = True, bound: bool = False
 ) -> subprocess.Popen[bytes]:
@@ -117,13 +140,8 @@ def start(
             os.close(tells)
             if bound:
                 os.close(starter)
-        try:
+        with ended_if_interrupted(process):
             line = _read_line(told, _READY_SECONDS)
-        except BaseException:  # Ctrl-C: nothing may start after it
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_ABANDONED_SECONDS)
-            raise
     if line == "ready":
         return process
     if line:
@@ -158,6 +176,7 @@ class Report:
 
     def __init__(self, place: bytes) -> None:
         pid, number = place.split()
+        self.pid = int(pid)
         self._process = os.pidfd_open(int(pid))
         try:
             self._file = os.open(b"/proc/%s/fd/%s" % (pid, number), os.O_RDONLY)

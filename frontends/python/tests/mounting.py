@@ -89,7 +89,7 @@ def mounted(
         assert ended.returncode == (1 if umount_fails else 0), ended.stderr
         assert umount_fails in ended.stderr
         if umount_fails:
-            assert "the mount stays" in ended.stderr
+            assert "and the mount stays" in ended.stderr
             assert os.path.ismount(where)
             forced = penstock("umount", "--force", where)
             assert (forced.returncode, "lost" in forced.stderr) == (1, True), forced.stderr

@@ -458,7 +458,7 @@ def test_storage_without_a_call_fails_each_fsync(tmp_path: Path, below: Path) ->
     folder.mkdir()
     with (
         slow_storage.mounted(below, tmp_path / "slow"),
-        mounted(tmp_path / "slow", folder, umount_fails="not written, the mount stays"),
+        mounted(tmp_path / "slow", folder, umount_fails="not all is written"),
         (folder / "a").open("r+b", buffering=0) as file,
     ):
         file.write(b"new")

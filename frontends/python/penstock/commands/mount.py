@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Start the process behind the mount."""
     from penstock.cache_places import resolved
-    from penstock.cache_service import Service, devices_of, printable, start
+    from penstock.cache_service import Service, devices_of, ended_if_interrupted, printable, start
     from penstock.errors import CommandError
 
     path = resolved(arguments.path)
@@ -104,16 +104,17 @@ def run(arguments: argparse.Namespace) -> int:
         dirty_size_max=arguments.dirty_limit,
     )
     process = start(service, detached=not arguments.foreground, bound=arguments.foreground)
-    device = devices_of(service)
-    if arguments.json:
-        told = {"path": path, "mountpoint": mountpoint, "pid": process.pid, "device": device}
-        print(json.dumps({**told, "cache_size": arguments.cache_size}, indent=2), flush=True)
-    else:
-        print(
-            f"{printable(mountpoint)}: mounted, {devices_text(arguments.cache_size, device)}"
-            f" cache its files (try: penstock umount {printable(mountpoint)})",
-            flush=True,
-        )
+    with ended_if_interrupted(process):
+        device = devices_of(service)
+        if arguments.json:
+            told = {"path": path, "mountpoint": mountpoint, "pid": process.pid, "device": device}
+            print(json.dumps({**told, "cache_size": arguments.cache_size}, indent=2), flush=True)
+        else:
+            print(
+                f"{printable(mountpoint)}: mounted, {devices_text(arguments.cache_size, device)}"
+                f" cache its files (try: penstock umount {printable(mountpoint)})",
+                flush=True,
+            )
     if not arguments.foreground:
         return 0
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process gets it too, and ends

@@ -98,7 +98,7 @@ def _stop(path: str) -> int:
     from penstock.errors import CommandError
 
     place = cache_places.find(path)
-    if place is None or place.path != path:
+    if place is None or path not in {place.path, place.mountpoint}:
         raise CommandError(printable(path), "has no cache (try: penstock stats)")
     if place.mountpoint:
         cause = "its cache is mounted (try: penstock umount"
@@ -152,7 +152,7 @@ def _resize(path: str, arguments: argparse.Namespace) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Start the process that owns the memory."""
     from penstock.cache_places import resolved
-    from penstock.cache_service import Service, devices_of, printable, start
+    from penstock.cache_service import Service, devices_of, ended_if_interrupted, printable, start
 
     path = resolved(arguments.path)
     os.scandir(path).close()  # it exists, and may be read
@@ -171,18 +171,19 @@ def run(arguments: argparse.Namespace) -> int:
         **chosen_tier(arguments),
     )
     process = start(service, detached=arguments.detach, bound=not arguments.detach)
-    device = devices_of(service)
-    size = arguments.cache_size
-    if arguments.json:
-        told = {"path": path, "pid": process.pid, "device": device, "cache_size": size}
-        print(json.dumps(told, indent=2), flush=True)
-    else:
-        shown = printable(path)
-        print(
-            f"{shown}: served from {devices_text(size, device)}"
-            f" (try: penstock run --cache {shown} PROGRAM)",
-            flush=True,
-        )
+    with ended_if_interrupted(process):
+        device = devices_of(service)
+        size = arguments.cache_size
+        if arguments.json:
+            told = {"path": path, "pid": process.pid, "device": device, "cache_size": size}
+            print(json.dumps(told, indent=2), flush=True)
+        else:
+            shown = printable(path)
+            print(
+                f"{shown}: served from {devices_text(size, device)}"
+                f" (try: penstock run --cache {shown} PROGRAM)",
+                flush=True,
+            )
     if arguments.detach:
         return 0
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process gets it too, and ends

@@ -2,7 +2,8 @@
 
 The command waits until everything is written back. If something cannot be, or a program works in
 the mount or has a file of it open, the command says so and fails, and the mount stays. --force
-removes the mount also where something cannot be written, which is lost.
+removes the mount also where something cannot be written, which is lost. So is what programs write
+while the mount goes, if it cannot be written.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ EXAMPLE = """\
   $ penstock umount ~/data
 """
 
-_UMOUNT_NOFOLLOW, _MNT_DETACH = 8, 2
+_UMOUNT_NOFOLLOW, _MNT_DETACH, _MNT_EXPIRE = 8, 2, 4
+_IN_USE = "in use: a program works in it, or has a file of it open"
+_SLACK = 64 << 20  # bytes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,28 +62,50 @@ def _unmount(mountpoint: str, *, lazily: bool = False) -> None:
         error = errno.EBUSY
     cause = os.strerror(error)
     if error == errno.EBUSY:
-        cause = "in use: a program works in it, or has a file of it open"
+        cause = _IN_USE
     raise CommandError(printable(mountpoint), cause)
 
 
-def _write_back(mountpoint: str, progress: ProgressLine) -> None:
+class _WritesGoOnError(Exception):
+    """More was written back than was dirty at first: programs write all the time."""
+
+
+def _in_use(mountpoint: str) -> bool:
+    """Return whether a program uses the mount, as far as this user may ask the kernel."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    flags = _UMOUNT_NOFOLLOW | _MNT_EXPIRE  # removes nothing the first time
+    return libc.umount2(os.fsencode(mountpoint), flags) != 0 and ctypes.get_errno() == errno.EBUSY
+
+
+def _write_back(mountpoint: str, pid: int, progress: ProgressLine) -> None:
     """Write back all that is dirty; raise CommandError, with what to do, if it cannot be."""
     from penstock import cache_places
     from penstock.cache_service import printable
 
-    places = [one for one in cache_places.living() if one.mountpoint == mountpoint]
-    if not places:  # another user's
-        return
+    name = printable(mountpoint)
+    advice = f"try again, or lose it: penstock umount --force {name}"
+    place = cache_places.of_process(pid)
+    if place is None:
+        raise CommandError(name, f"its process cannot be asked to write back ({advice})")
+    first: dict[str, int] = {}
+
+    def show(told: dict[str, int]) -> None:
+        dirty = told["dirty_size"]
+        progress.show(f"{size_text(dirty)} to write")
+        begun = first or told
+        first.update(begun)
+        if told["bytes_written"] - begun["bytes_written"] > 2 * begun["dirty_size"] + _SLACK:
+            raise _WritesGoOnError
+
     try:
-        cache_places.flush(
-            places[0], lambda told: progress.show(f"{size_text(told['dirty_size'])} to write")
-        )
+        cache_places.flush(place, show)
+    except _WritesGoOnError:
+        return
     except CommandError as error:
-        told = cache_places.statistics(places[0])
-        why = error.cause.rpartition(": ")[2]
-        cause = f"{size_text(told['dirty_size'])} not written, the mount stays: {why}"
-        advice = f"try again, or lose it: penstock umount --force {printable(mountpoint)}"
-        raise CommandError(printable(mountpoint), f"{cause} ({advice})") from None
+        why = error.cause.removeprefix(cache_places.NOT_WRITTEN)
+        raise CommandError(
+            name, f"not all is written, and the mount stays: {why} ({advice})"
+        ) from None
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -107,11 +132,15 @@ def run(arguments: argparse.Namespace) -> int:
             if place is not None and place.mountpoint:
                 cause += f" (try: penstock umount {printable(place.mountpoint)})"
             raise CommandError(name, cause) from None
+        if error.errno in {errno.EACCES, errno.EPERM}:
+            raise CommandError(name, "is the mount of another user, who may unmount it") from None
         raise
     try:
         with ProgressLine() as progress:
             if not arguments.force:
-                _write_back(mountpoint, progress)
+                if _in_use(mountpoint):
+                    raise CommandError(name, _IN_USE)
+                _write_back(mountpoint, report.pid, progress)
             _unmount(mountpoint)
             line = report.wait(lambda size: progress.show(f"{size_text(size)} to write"))
     finally:
