@@ -251,10 +251,8 @@ def _ask(
                 if told["bytes_written"] != written:
                     written, end = told["bytes_written"], time.monotonic() + seconds
                 if time.monotonic() >= end:
-                    left = f"{told['dirty_size']} bytes are left"
-                    raise CommandError(
-                        place.path, f"its cache has written nothing for long, {left}"
-                    )
+                    left = f"{told['dirty_size']} bytes are to be written (try again)"
+                    raise CommandError(place.path, f"its cache is still at work, {left}")
         except TimeoutError:
             raise _silence(place.path, _process_of(connection)) from None
         except OSError as error:

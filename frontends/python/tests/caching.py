@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -126,6 +127,14 @@ def making(tmp_path: Path, device: str) -> Iterator[Cache]:
     yield made
     made.end()
     shutil.rmtree(runtime)
+
+
+def write(path: Path, size: int, seed: int = 1) -> bytes:
+    """Write random bytes to a file that the cache may have, and return them."""
+    data = random.Random(seed).randbytes(size)
+    path.write_bytes(data)
+    settled()
+    return data
 
 
 @pytest.fixture(params=DEVICES)

@@ -381,7 +381,9 @@ def test_a_full_disk_is_told_by_fsync(below: Path, tmp_path: Path) -> None:
         data = os.urandom(2 << 20)
         with mounted(below, shown):  # ends well when there is space again
             (shown / "late").write_bytes(data)
-            refused = penstock("umount", shown)
+            with pytest.MonkeyPatch.context() as other:  # as from another session of this user
+                other.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+                refused = penstock("umount", shown)
             assert (refused.returncode, "the mount stays" in refused.stderr) == (1, True)
             (shown / "more").unlink()
         assert (below / "late").read_bytes() == data
