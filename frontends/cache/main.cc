@@ -249,7 +249,7 @@ std::unique_ptr<Mount> start_mount(const Options& /*options*/, const ShownFolder
 
 int serve(const Options& options, const ShownFolder& folder, const FileCache& cache, int signals,
           Report* report) {
-    // Its command was interrupted while the cache took its memory: no one knows of this process.
+    // The command was interrupted while the cache took its memory, and told its user nothing.
     if (report->is_abandoned()) return 1;
     std::string error;
     const int stop = eventfd(0, EFD_CLOEXEC);

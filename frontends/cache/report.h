@@ -14,14 +14,14 @@ class Report {
 public:
     // `ready`: a descriptor that gets one line at start, or -1.
     explicit Report(int ready);
-    // Returns whether the process that waits for the line at start has gone.
-    [[nodiscard]] bool is_abandoned() const;
     Report(const Report&) = delete;
     Report& operator=(const Report&) = delete;
     ~Report();
 
     // Returns how to find the report: "PID N".
     [[nodiscard]] std::string place() const;
+    // Returns whether the process that waits for the line at start has gone.
+    [[nodiscard]] bool is_abandoned() const;
     // Tells that the process serves, or why it does not: here and at standard error. begin()
     // returns false if the process that waits for it has gone.
     [[nodiscard]] bool begin();

@@ -264,8 +264,8 @@ ssize_t read_at(int fd, CachedFile& file, void* to, size_t size, uint64_t offset
 }
 
 // Reads at a position that stays with the kernel, because libc's own reads or other processes move
-// it too. It is moved before the read, in one call, so that all who read at once get bytes of their
-// own.
+// it too. It is moved before the read, in one call, so that threads and processes
+// that read at once get bytes of their own.
 ssize_t read_at_kernels(int fd, CachedFile& file, void* to, size_t size) {
     if (is_child_of_vfork()) return kNotCached;
     const CacheMapping* cache = cache_by_number(file.cache.load(std::memory_order_relaxed));
@@ -318,9 +318,7 @@ ssize_t internal::read_cached(int fd, void* to, size_t size, off_t offset) {
     if (file == nullptr || size == 0 || size > kMoveMax || offset > kOffsetMax) return kNotCached;
     const int error = errno;
     ssize_t done = kNotCached;
-    if (!is_served(fd, *file)) {
-        if (offset < 0) give_up_position(fd, false);
-    } else if (file->only_writes.load(std::memory_order_relaxed)) {
+    if (!is_served(fd, *file) || file->only_writes.load(std::memory_order_relaxed)) {
         if (offset < 0) give_up_position(fd, false);
     } else if (offset >= 0) {
         done = read_at(fd, *file, to, size, static_cast<uint64_t>(offset));

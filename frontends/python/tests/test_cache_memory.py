@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import DEVICES, HAS_GPU, Cache, making, needs_cache, settled
+from caching import DEVICES, HAS_GPU, Cache, making, needs_cache, write
 
 pytestmark = needs_cache
 
@@ -24,18 +23,11 @@ def cache(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
         yield made
 
 
-def write(path: Path, size: int) -> bytes:
-    data = random.Random(1).randbytes(size)
-    path.write_bytes(data)
-    settled()
-    return data
-
-
 def test_chunks_lie_evenly_on_two_devices(cache: Cache) -> None:
     data = write(cache.folder / "a", 1000 << 12)
     gpu = cache.environment["PENSTOCK_DEVICE"] != "cpu"
     if gpu and HAS_GPU and not Path("/dev/nvidia1").exists():
-        pytest.skip("there is one GPU")
+        pytest.skip("chunks cannot lie on two devices: there is one GPU")
     cache.serve(*SMALL, "--device", "cuda:0,cuda:1" if gpu else "cpu:1,cpu:2")
     for _ in range(2):
         assert cache.run("cat", cache.folder / "a", text=False).stdout == data

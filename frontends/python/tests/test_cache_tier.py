@@ -6,7 +6,6 @@ import contextlib
 import errno
 import json
 import os
-import random
 import select
 import shutil
 import signal
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from cache_mounts import PROGRAM, CacheMount
-from caching import PENSTOCK, Cache, needs_cache, settled
+from caching import PENSTOCK, Cache, needs_cache, write
 from mounting import mounted, needs_mounts, penstock, serving
 
 pytestmark = needs_cache
@@ -40,13 +39,6 @@ def cache(tmp_path: Path) -> Iterator[Cache]:
     shutil.rmtree(runtime)
 
 
-def write(path: Path) -> bytes:
-    data = random.Random(1).randbytes(SIZE)
-    path.write_bytes(data)
-    settled()
-    return data
-
-
 def fill_tier(cache: Cache, data: bytes) -> None:
     """Read a file until the tier has all of it: a pass leaves out what would have waited."""
     end = time.monotonic() + 30
@@ -55,7 +47,7 @@ def fill_tier(cache: Cache, data: bytes) -> None:
 
 
 def test_the_second_pass_over_more_than_memory_reads_no_storage(cache: Cache) -> None:
-    data = write(cache.folder / "a")
+    data = write(cache.folder / "a", SIZE)
     tier = cache.folder.parent / "tier"
     cache.serve(*SMALL, "--tier", str(tier), "--tier-size", "16M")
     fill_tier(cache, data)
@@ -73,7 +65,7 @@ def test_the_second_pass_over_more_than_memory_reads_no_storage(cache: Cache) ->
 
 
 def test_a_program_may_bring_a_cache_with_a_tier(cache: Cache) -> None:
-    data = write(cache.folder / "a")
+    data = write(cache.folder / "a", SIZE)
     tier = cache.folder.parent / "tier"
     words = ["run", "--cache", f"{cache.folder}=64M", "--tier", str(tier), "cksum"]
     done = cache.command(*words, cache.folder / "a")
@@ -88,7 +80,7 @@ def test_a_program_may_bring_a_cache_with_a_tier(cache: Cache) -> None:
 def test_a_mount_reads_from_its_tier(tmp_path: Path) -> None:
     for name in ("data", "tier"):
         (tmp_path / name).mkdir()
-    data = write(tmp_path / "data/a")
+    data = write(tmp_path / "data/a", SIZE)
     options = ("--chunk-size", "4K", "--tier", str(tmp_path / "tier"), "--tier-size", "16M")
 
     def statistics() -> dict[str, int]:
@@ -177,7 +169,7 @@ def test_a_tier_that_cannot_be_written_is_refused(cache: Cache) -> None:
 
 
 def test_an_error_of_the_tier_is_told_and_not_met(cache: Cache) -> None:
-    data = write(cache.folder / "a")
+    data = write(cache.folder / "a", SIZE)
     tier = cache.folder.parent / "tier"
     process = cache.serve(*SMALL, "--tier", str(tier), "--tier-size", "16M")
     fill_tier(cache, data)
@@ -212,7 +204,7 @@ def test_what_was_synced_to_a_tier_is_there_after_a_kill(tmp_path: Path) -> None
     for name in ("data", "mount", "tier"):
         (tmp_path / name).mkdir()
     file = tmp_path / "data/a"
-    data = bytearray(write(file))
+    data = bytearray(write(file, SIZE))
     options: dict[str, int | str] = {"tier": str(tmp_path / "tier"), "tier_writes": 1}
     options |= {"cache_size": 64 << 20, "tier_size": 64 << 20}
     mount = CacheMount(tmp_path / "data", tmp_path / "mount", **options)
@@ -252,7 +244,7 @@ def test_a_mount_over_its_own_folder_recovers_after_a_kill(tmp_path: Path) -> No
     folder, tier = tmp_path / "data", tmp_path / "tier"
     for made in (folder, tier):
         made.mkdir()
-    data = bytearray(write(folder / "a"))
+    data = bytearray(write(folder / "a", SIZE))
     options = ("--tier", str(tier), "--tier-size", "64M", "--tier-writes")
     with serving(folder, None, *options) as process:
         file = os.open(folder / "a", os.O_RDWR)
@@ -327,7 +319,7 @@ def test_a_dead_mount_below_a_cache_is_refused(cache: Cache) -> None:
 
 def test_bytes_without_a_place_are_told_and_kept(cache: Cache) -> None:
     file = cache.folder / "a"
-    write(file)
+    write(file, SIZE)
     tier = cache.folder.parent / "tier"
     options = ("--tier", str(tier), "--tier-size", "64M", "--tier-writes", "--cache-size", "64M")
     process = cache.serve(*options)

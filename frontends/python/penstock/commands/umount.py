@@ -28,7 +28,7 @@ EXAMPLE = """\
 
 _UMOUNT_NOFOLLOW, _MNT_DETACH, _MNT_EXPIRE = 8, 2, 4
 _IN_USE = "in use: a program works in it, or has a file of it open"
-_SLACK = 64 << 20  # bytes
+_SLACK = 64 << 20  # bytes written beyond twice what was dirty: programs write all the time
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,15 +40,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
+def _umount2(mountpoint: str, flags: int) -> int:
+    """Call umount2(2); return its errno, or 0."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    done = libc.umount2(os.fsencode(mountpoint), _UMOUNT_NOFOLLOW | flags)
+    return 0 if done == 0 else ctypes.get_errno()
+
+
 def _unmount(mountpoint: str, *, lazily: bool = False) -> None:
     """Remove the mount, as root by the system call, else by FUSE's program."""
     from penstock.cache_service import printable
 
-    libc = ctypes.CDLL(None, use_errno=True)
-    flags = _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazily else 0)
-    if libc.umount2(os.fsencode(mountpoint), flags) == 0:
+    error = _umount2(mountpoint, _MNT_DETACH if lazily else 0)
+    if error == 0:
         return
-    error = ctypes.get_errno()
     if error == errno.EPERM:
         words = ["fusermount3", "-u", *(["-z"] if lazily else []), "--", mountpoint]
         try:
@@ -72,9 +77,8 @@ class _WritesGoOnError(Exception):
 
 def _in_use(mountpoint: str) -> bool:
     """Return whether a program uses the mount, as far as this user may ask the kernel."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    flags = _UMOUNT_NOFOLLOW | _MNT_EXPIRE  # removes nothing the first time
-    return libc.umount2(os.fsencode(mountpoint), flags) != 0 and ctypes.get_errno() == errno.EBUSY
+    # The kernel removes nothing the first time after the mount was used, as it was just now.
+    return _umount2(mountpoint, _MNT_EXPIRE) == errno.EBUSY
 
 
 def _write_back(mountpoint: str, pid: int, progress: ProgressLine) -> None:
@@ -147,7 +151,7 @@ def run(arguments: argparse.Namespace) -> int:
         report.close()
     if line.startswith("failed: "):
         subject, _, cause = line[len("failed: ") :].partition(": ")
-        raise CommandError(printable(subject), f"{cause}: the mount is gone, and they are lost")
+        raise CommandError(printable(subject), f"the mount is gone, but {cause}")
     if line.startswith("writing "):
         raise CommandError(name, "its process still writes back, or was killed while it did")
     if line != "done":
