@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import select
+import shlex
 import socket
 import stat
 import struct
@@ -80,7 +81,9 @@ def folder() -> Path:
     if not stat.S_ISDIR(status.st_mode):
         raise CommandError(str(made), "is not a folder (set XDG_RUNTIME_DIR to another one)")
     if status.st_mode & 0o077:
-        raise CommandError(str(made), f"other users may use it (try: chmod 700 {made})")
+        raise CommandError(
+            str(made), f"other users may use it (try: chmod 700 {shlex.quote(str(made))})"
+        )
     return made
 
 
@@ -146,6 +149,23 @@ def resolved(path: str) -> str:
     return touched(path, resolve)
 
 
+def require_alive(path: str) -> None:
+    """Raise CommandError, with what to do, if `path` is in a mount whose process was killed."""
+    dead = ""
+    while True:
+        try:
+            os.stat(path)
+            break
+        except OSError as error:
+            if error.errno != errno.ENOTCONN:
+                break
+            dead, path = path, os.path.dirname(path)
+    if dead:
+        raise CommandError(
+            dead, f"its mount's process was killed (try: penstock umount {shlex.quote(dead)})"
+        )
+
+
 def _is_below(path: str, parent: str) -> bool:
     return path == parent or path.startswith(parent.rstrip("/") + "/")
 
@@ -201,7 +221,7 @@ def claimed(path: str, mountpoint: str) -> Iterator[Place]:
             if _is_below(path, other.path) or _is_below(other.path, path):
                 over = "has a cache already" if other.path == path else "overlaps with that cache"
                 told = path if other.path == path else f"{path}, {other.path}"
-                raise CommandError(told, f"{over} (try: penstock stats {other.path})")
+                raise CommandError(told, f"{over} (try: penstock stats {shlex.quote(other.path)})")
         lock = os.open(f"{base}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         os.ftruncate(lock, 0)

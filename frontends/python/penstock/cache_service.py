@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -30,6 +31,11 @@ _COPY_SECONDS = 2.0  # a process serves on for less after its last mount has gon
 def printable(path: str) -> str:
     """Return a path as text that any terminal takes."""
     return os.fsencode(path).decode("utf-8", "backslashreplace").replace("\n", "\\n")
+
+
+def quoted(path: str) -> str:
+    """Return a path as text that a shell takes too, for advice."""
+    return shlex.quote(printable(path))
 
 
 @dataclass

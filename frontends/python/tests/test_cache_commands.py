@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from caching import PENSTOCK, Cache, making, needs_cache
-from mounting import SECONDS_MAX, mounted, needs_mounts, penstock
+from mounting import SECONDS_MAX, mounted, needs_mounts, penstock, serving
 
 from penstock import cache_places
 from penstock.errors import CommandError
@@ -164,6 +164,24 @@ def test_a_mount_that_does_not_answer_is_one_line(cache: Cache, tmp_path: Path) 
     cache.command("umount", shown)
 
 
+@needs_mounts
+def test_commands_name_a_mount_whose_process_was_killed(tmp_path: Path) -> None:
+    with serving(tmp_path) as process:
+        os.kill(process, signal.SIGKILL)
+    told = f"penstock: {tmp_path}: its mount's process was killed (try: penstock umount {tmp_path})"
+    limit = time.monotonic() + SECONDS_MAX
+    for words in (
+        ("stats", tmp_path / "in" / "it"),
+        ("serve", "--cache", tmp_path),
+        ("run", "--cache", tmp_path, "true"),
+    ):
+        while (done := penstock(*words)).stderr != f"{told}\n":
+            assert time.monotonic() < limit, done.stderr
+        assert done.returncode == 1
+    assert penstock("umount", tmp_path).returncode == 1  # which tells what is lost
+    assert penstock("stats", tmp_path).stderr.endswith("serve --cache PATH)\n")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has a mount namespace of its own")
 def test_nothing_is_mounted_over_the_root(cache: Cache) -> None:
     # In a mount namespace of its own: a mount that is wrong hides the root there alone.
@@ -201,7 +219,7 @@ def test_the_folder_of_another_user_is_not_to_be_removed(
 
 @needs_mounts
 def test_a_mount_is_found_by_a_link_and_ends_by_umount_alone(tmp_path: Path) -> None:
-    below, shown, link = (tmp_path / name for name in ("below", "shown", "link"))
+    below, shown, link = (tmp_path / name for name in ("below", "shown here", "link"))
     below.mkdir()
     shown.mkdir()
     link.symlink_to(below)
@@ -211,7 +229,7 @@ def test_a_mount_is_found_by_a_link_and_ends_by_umount_alone(tmp_path: Path) -> 
         assert (stopped.returncode, advice in stopped.stderr) == (1, True), stopped.stderr
     with mounted(below, shown):
         other = penstock("umount", below)
-        assert f"(try: penstock umount {shown})" in other.stderr
+        assert f"(try: penstock umount '{shown}')" in other.stderr
 
 
 @needs_mounts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -224,8 +225,11 @@ def test_another_user_is_not_served_and_not_disturbed(cache: Cache, tmp_path: Pa
 
 def test_a_service_ends_when_it_is_told_to(cache: Cache) -> None:
     process = cache.serve()
-    done = cache.command("serve", "--cache", cache.folder, "--stop")
-    assert "ended" in done.stdout
+    sized = cache.command("run", "--cache", f"{cache.folder}=1G", "true")
+    assert "has a cache already, of 64.0 MiB: it keeps that size" in sized.stderr
+    assert cache.command("run", "--cache", f"{cache.folder}=64M", "true").stderr == ""
+    done = cache.command("serve", "--cache", cache.folder, "--stop", "--json")
+    assert json.loads(done.stdout) == {"path": str(cache.folder)}
     status = Path(f"/proc/{process}/status")  # its parent is gone: nobody may wait for it
     assert not status.exists() or "\nState:\tZ" in status.read_text()
     again = cache.command("serve", "--cache", cache.folder, "--stop", check=False)

@@ -446,6 +446,7 @@ def test_what_cannot_be_mounted_says_why(below: Path) -> None:
         (("--cache-size", "2000T"), "argument --cache-size: '2000T' is more than"),
         (("--chunk-size", "5000"), "argument --chunk-size: '5000' is no power of two"),
         (("--dirty-limit", "0"), "argument --dirty-limit: '0' is too small"),
+        (("--dirty-limit", "2G"), "--dirty-limit: 2.0 GiB are more than the cache (1.0 GiB)"),
     ):
         made = penstock("mount", below, *sizes)
         assert (made.returncode, made.stderr.count("\n")) == (2, 1), made.stderr

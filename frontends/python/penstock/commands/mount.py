@@ -23,7 +23,9 @@ from penstock.arguments import (
     chunk_size,
     device_names,
     devices_text,
+    size_text,
 )
+from penstock.errors import CommandError, UsageError
 
 EXAMPLE = """\
   $ penstock mount ~/data --cache-size 8G --device cuda:0
@@ -80,11 +82,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
+def _check_dirty_limit(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for a limit that the cache cannot reach."""
+    size = arguments.cache_size * (1 + (arguments.device or "").count(","))
+    if arguments.dirty_limit > size:
+        cause = f"{size_text(arguments.dirty_limit)} are more than the cache ({size_text(size)})"
+        raise UsageError("--dirty-limit", cause)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Start the process behind the mount."""
     from penstock.cache_places import resolved
-    from penstock.cache_service import Service, devices_of, ended_if_interrupted, printable, start
-    from penstock.errors import CommandError
+    from penstock.cache_service import (
+        Service,
+        devices_of,
+        ended_if_interrupted,
+        printable,
+        quoted,
+        start,
+    )
 
     path = resolved(arguments.path)
     mountpoint = resolved(arguments.mountpoint) if arguments.mountpoint else path
@@ -92,6 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         cause = "cannot be mounted over: the mount's own process needs its files (try one below)"
         raise CommandError(mountpoint, cause)
     check_cache_size("--cache-size", arguments.cache_size, arguments.chunk_size)
+    _check_dirty_limit(arguments)
     device = chosen_device(arguments.device) or "auto"
     service = Service(
         path=path,
@@ -112,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             print(
                 f"{printable(mountpoint)}: mounted, {devices_text(arguments.cache_size, device)}"
-                f" cache its files (try: penstock umount {printable(mountpoint)})",
+                f" cache its files (try: penstock umount {quoted(mountpoint)})",
                 flush=True,
             )
     if not arguments.foreground:

@@ -129,17 +129,21 @@ def _cache(
     It gets no cache if that does not answer: then a program that only reads goes to storage.
     """
     from penstock import cache_places
-    from penstock.arguments import chosen_device
+    from penstock.arguments import chosen_device, size_text
     from penstock.cache_service import Service, printable, start
 
     path, size = _cache_path(text)
+    cache_places.require_alive(path)
     os.scandir(path).close()  # it exists, and may be read
     place = cache_places.find(path)
     if place is not None:
         if tier:
             raise CommandError(path, "has a cache already, with the tier that it has (omit --tier)")
         try:
-            cache_places.statistics(place)
+            told = cache_places.statistics(place)
+            if size not in {0, told["size"]}:
+                text = f"has a cache already, of {size_text(told['size'])}: it keeps that size"
+                print(f"penstock: {printable(path)}: warning: {text}", file=sys.stderr)
         except CommandError as error:
             if write_back:
                 raise

@@ -92,9 +92,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def _stop(path: str) -> int:
+def _stop(path: str, *, as_json: bool) -> int:
     from penstock import cache_places
-    from penstock.cache_service import printable
+    from penstock.cache_service import printable, quoted
     from penstock.errors import CommandError
 
     place = cache_places.find(path)
@@ -102,9 +102,12 @@ def _stop(path: str) -> int:
         raise CommandError(printable(path), "has no cache (try: penstock stats)")
     if place.mountpoint:
         cause = "its cache is mounted (try: penstock umount"
-        raise CommandError(printable(path), f"{cause} {printable(place.mountpoint)})")
+        raise CommandError(printable(path), f"{cause} {quoted(place.mountpoint)})")
     cache_places.stop(place)
-    print(f"{printable(path)}: its cache has ended")
+    if as_json:
+        print(json.dumps({"path": path}, indent=2))
+    else:
+        print(f"{printable(path)}: its cache has ended")
     return 0
 
 
@@ -151,13 +154,21 @@ def _resize(path: str, arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Start the process that owns the memory."""
-    from penstock.cache_places import resolved
-    from penstock.cache_service import Service, devices_of, ended_if_interrupted, printable, start
+    from penstock.cache_places import require_alive, resolved
+    from penstock.cache_service import (
+        Service,
+        devices_of,
+        ended_if_interrupted,
+        printable,
+        quoted,
+        start,
+    )
 
     path = resolved(arguments.path)
+    require_alive(path)
     os.scandir(path).close()  # it exists, and may be read
     if arguments.stop:
-        return _stop(path)
+        return _stop(path, as_json=arguments.json)
     if arguments.give_back is not None or arguments.grow is not None:
         return _resize(path, arguments)
     check_cache_size("--cache-size", arguments.cache_size, arguments.chunk_size)
@@ -178,10 +189,9 @@ def run(arguments: argparse.Namespace) -> int:
             told = {"path": path, "pid": process.pid, "device": device, "cache_size": size}
             print(json.dumps(told, indent=2), flush=True)
         else:
-            shown = printable(path)
             print(
-                f"{shown}: served from {devices_text(size, device)}"
-                f" (try: penstock run --cache {shown} PROGRAM)",
+                f"{printable(path)}: served from {devices_text(size, device)}"
+                f" (try: penstock run --cache {quoted(path)} PROGRAM)",
                 flush=True,
             )
     if arguments.detach:

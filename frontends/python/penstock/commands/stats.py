@@ -1,8 +1,8 @@
 """Show what file caches hold and serve: of PATH, or of all that this user's processes have.
 
-On a terminal the table is renewed each second until Ctrl-C. Hits are chunks that were found in the
-cache, misses those that storage had to read. A cache whose process does not answer within 2 seconds
-has one line, after the others, and the exit code is 1.
+On a terminal the table is renewed each second until Ctrl-C. Each read looks up the chunks that it
+touches: hits are those in the cache, misses those that storage had to read. A cache whose process
+does not answer within 2 seconds has one line, after the others, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def table(told: dict[str, Any]) -> list[str]:
     device = told["device"] if count == 1 else f"{count} devices"
     lines = [
         f"{printable(told['path'])}: process {told['pid']}, {device}{where}",
-        f"  hits      {told['hits']:>12,} of {looked:,} chunks ({share:.1f} %)",
+        f"  hits      {told['hits']:>12,} of {looked:,} look-ups ({share:.1f} %)",
         f"  served    {size_text(told['bytes_served']):>12}",
         f"  read      {size_text(told['bytes_read']):>12} from storage",
         f"  written   {size_text(told['bytes_written']):>12} to storage",
@@ -120,6 +120,7 @@ def _all(path: str | None) -> tuple[list[dict[str, Any]], list[CommandError]]:
         return cache_places.all_statistics(cache_places.living(), _ANSWER_SECONDS)
     place = cache_places.find_resolved(path)
     if place is None:
+        cache_places.require_alive(path)
         raise CommandError(path, "has no cache (try: penstock serve --cache PATH)")
     return cache_places.all_statistics([place], _ANSWER_SECONDS)
 

@@ -84,10 +84,10 @@ def _in_use(mountpoint: str) -> bool:
 def _write_back(mountpoint: str, pid: int, progress: ProgressLine) -> None:
     """Write back all that is dirty; raise CommandError, with what to do, if it cannot be."""
     from penstock import cache_places
-    from penstock.cache_service import printable
+    from penstock.cache_service import printable, quoted
 
     name = printable(mountpoint)
-    advice = f"try again, or lose it: penstock umount --force {name}"
+    advice = f"try again, or lose it: penstock umount --force {quoted(mountpoint)}"
     place = cache_places.of_process(pid)
     if place is None:
         raise CommandError(name, f"its process cannot be asked to write back ({advice})")
@@ -115,7 +115,7 @@ def _write_back(mountpoint: str, pid: int, progress: ProgressLine) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Unmount, and wait for the process behind the mount."""
     from penstock.cache_places import find_resolved, resolved, touched
-    from penstock.cache_service import REPORT_ATTRIBUTE, Report, printable
+    from penstock.cache_service import REPORT_ATTRIBUTE, Report, printable, quoted
     from penstock.progress import ProgressLine
 
     mountpoint = resolved(arguments.mountpoint)
@@ -134,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
             cause = "no file cache is mounted there"
             place = find_resolved(mountpoint)
             if place is not None and place.mountpoint:
-                cause += f" (try: penstock umount {printable(place.mountpoint)})"
+                cause += f" (try: penstock umount {quoted(place.mountpoint)})"
             raise CommandError(name, cause) from None
         if error.errno in {errno.EACCES, errno.EPERM}:
             raise CommandError(name, "is the mount of another user, who may unmount it") from None
