@@ -43,6 +43,10 @@ Result<uint64_t> CacheOfFiles::grant(Inode& inode, uint64_t size, uint64_t offse
         auto found = grantable(lock, inode, number);
         if (!found.ok()) return done > 0 ? Result<uint64_t>(done) : found.status();
         const ChunkId id = found.value();
+        if (id == kNone) {
+            const Status none{ENOMEM, "file cache", "all of its memory was given back or lost"};
+            return done > 0 ? Result<uint64_t>(done) : none;
+        }
         const auto seen = shown(lock, inode, id, (offset + size - 1) / chunk_size());
         if (!seen.ok()) {
             chunks_.unpin(id);
@@ -114,13 +118,14 @@ void CacheOfFiles::unpin_grant(const Grant& grant) {
     if (window_ != nullptr) window_->chunks().unpin(grant.seen);
 }
 
-// Returns a chunk with the file's bytes, pinned. Beyond the end of the file they are zeros.
+// Returns a chunk with the file's bytes, pinned. Beyond the end of the file they are zeros. kNone:
+// all memory was given back or lost.
 Result<chunk_cache::ChunkId> CacheOfFiles::grantable(Lock& lock, Inode& inode, uint64_t number) {
     for (;;) {
         const bool beyond = valid_size(inode, number) == 0 && !chunks_.holds(inode.id, number);
         auto found = beyond ? replace(lock, inode, number, {})
                             : arrived(lock, inode, number, number);
-        if (!found.ok() || found.value() != kNone) return found;
+        if (!found.ok() || found.value() != kNone || chunks_.open_slabs() == 0) return found;
         if (!grants_.empty()) withdraw(Grant(grants_.oldest()));
         if (Status status = make_room(lock); !status.ok()) return status;
     }

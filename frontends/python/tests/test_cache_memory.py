@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,6 +78,14 @@ def test_a_cache_leaves_memory_to_other_programs(cache: Cache) -> None:
         time.sleep(0.05)
     assert cache.statistics()["given_back_size"] == 4 * SLAB
     assert cache.run("cat", cache.folder / "a", text=False).stdout == data
+    cache.run("cp", cache.folder / "a", cache.folder / "b", write_back=True)
+    cache.run("sh", "-c", "echo 1 > $0", cache.folder / "c", write_back=True)
+    write_all = "import sys; open(sys.argv[1], 'wb').write(b'x' * 100_000)"
+    cache.run(sys.executable, "-c", write_all, cache.folder / "d", write_back=True)
+    assert (cache.folder / "b").read_bytes() == data
+    assert (cache.folder / "c").read_bytes() == b"1\n"
+    assert (cache.folder / "d").read_bytes() == b"x" * 100_000
+    assert "ended" in cache.command("serve", "--cache", cache.folder, "--stop").stdout
 
 
 @pytest.mark.parametrize("names", ["cpu,cpu", "auto,cpu", "cpu,", "gpu,cpu"])
