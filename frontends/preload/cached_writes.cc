@@ -282,6 +282,14 @@ bool find_path(const char* path, int folder, int flags, CachedFile* known) {
 
 }  // namespace
 
+void internal::flush_cached_path(const char* path, int folder) {
+    CachedFile known;
+    const int error = errno;
+    if (find_path(path, folder, AT_EMPTY_PATH, &known))
+        (void)ask_about(known, request_of(known, Request::kFlush));
+    errno = error;
+}
+
 bool internal::pass_cached_path(const char* path, int folder) {
     CachedFile known;
     const int error = errno;

@@ -34,6 +34,17 @@ CHANGES(fallocate64, (int fd, int mode, off_t offset, off_t size), (fd, mode, of
 CHANGES(posix_fallocate, (int fd, off_t offset, off_t size), (fd, offset, size), pass_cached(fd))
 CHANGES(posix_fallocate64, (int fd, off_t offset, off_t size), (fd, offset, size), pass_cached(fd))
 CHANGES(syncfs, (int fd), (fd), (flush_before_program(), true))
+// A write-back after them would set the time of the change again.
+CHANGES(futimens, (int fd, const timespec* times), (fd, times), (flush_cached(fd), true))
+CHANGES(futimes, (int fd, const timeval* times), (fd, times), (flush_cached(fd), true))
+CHANGES(utimensat, (int folder, const char* path, const timespec* times, int flags),
+        (folder, path, times, flags), (flush_cached_path(path, folder), true))
+CHANGES(futimesat, (int folder, const char* path, const timeval* times), (folder, path, times),
+        (path == nullptr ? flush_cached(folder) : flush_cached_path(path, folder), true))
+CHANGES(utimes, (const char* path, const timeval* times), (path, times),
+        (flush_cached_path(path), true))
+CHANGES(utime, (const char* path, const utimbuf* times), (path, times),
+        (flush_cached_path(path), true))
 
 // A name goes. The service closes the file first: an NFS client keeps open files under other names,
 // which are in the way when the folder is removed.

@@ -179,6 +179,46 @@ cc p.c -o p
     assert check.returncode == 0
 
 
+# Sets the time of a file that it has written, in a way, and perhaps writes on.
+TIMES = """
+import ctypes, os, struct, sys
+way, path = sys.argv[1:]
+libc, at, cwd = ctypes.CDLL(None), os.fsencode(path), -100
+seconds = struct.pack("4q", 1000, 0, 1000, 0)  # timespec[2], or timeval[2]
+fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+os.write(fd, b"written" * 10_000)
+if way == "closed":
+    os.close(fd)
+done = {
+    "closed": lambda: libc.utimensat(cwd, at, seconds, 0),
+    "futimens": lambda: libc.futimens(fd, seconds),
+    "futimes": lambda: libc.futimes(fd, seconds),
+    "futimesat": lambda: libc.futimesat(cwd, at, seconds),
+    "empty": lambda: libc.utimensat(fd, b"", seconds, 0x1000),
+    "utimes": lambda: libc.utimes(at, seconds),
+    "utime": lambda: libc.utime(at, struct.pack("2q", 1000, 1000)),
+    "later": lambda: libc.utimensat(cwd, at, seconds, 0),
+}[way]()
+assert done == 0, way
+if way == "later":
+    os.pwrite(fd, b"W", 0)
+"""
+
+
+@pytest.mark.parametrize(
+    "way",
+    ["closed", "futimens", "futimes", "futimesat", "empty", "utimes", "utime", "later"],
+)
+def test_times_that_a_program_sets_are_kept(cache: Cache, way: str) -> None:
+    cache.serve()
+    cache.run(sys.executable, "-c", TIMES, way, cache.folder / "a", write_back=True)
+    status = (cache.folder / "a").stat()
+    assert status.st_size == 70_000
+    assert (status.st_mtime == 1000) == (way != "later")
+    first = b"W" if way == "later" else b"w"
+    assert (cache.folder / "a").read_bytes() == first + (b"written" * 10_000)[1:]
+
+
 def test_a_full_disk_is_told_by_fsync(cache: Cache) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")
