@@ -282,10 +282,11 @@ bool find_path(const char* path, int folder, int flags, CachedFile* known) {
 
 }  // namespace
 
-void internal::flush_cached_path(const char* path, int folder) {
+void internal::flush_cached_path(const char* path, int folder, int flags) {
+    if (is_child_of_vfork()) return;
     CachedFile known;
     const int error = errno;
-    if (find_path(path, folder, AT_EMPTY_PATH, &known))
+    if (find_path(path, folder, (flags & AT_SYMLINK_NOFOLLOW) | AT_EMPTY_PATH, &known))
         (void)ask_about(known, request_of(known, Request::kFlush));
     errno = error;
 }

@@ -16,7 +16,7 @@ inline bool writing_back = false;  // set at start
 ssize_t write_cached(int fd, const void* from, size_t size, off_t offset);
 int sync_cached(int fd, bool data_only);
 void flush_cached(int fd);
-void flush_cached_path(const char* path, int folder);
+void flush_cached_path(const char* path, int folder, int flags);
 bool pass_cached(int fd, bool for_good, bool is_mapped = false);
 bool pass_cached_path(const char* path, int folder);
 void close_cached_path(const char* path, int folder);
@@ -41,9 +41,9 @@ inline int sync_cached(int fd, bool data_only) {
 inline void flush_cached(int fd) {
     if (internal::writing_back) internal::flush_cached(fd);
 }
-// `path` may be null.
-inline void flush_cached_path(const char* path, int folder = -100) {  // AT_FDCWD
-    if (internal::writing_back) internal::flush_cached_path(path, folder);
+// `path` may be null; `flags` are those of utimensat(2).
+inline void flush_cached_path(const char* path, int folder = -100, int flags = 0) {  // AT_FDCWD
+    if (internal::writing_back) internal::flush_cached_path(path, folder, flags);
 }
 // `for_good`: no call of this program is served for this file from now on.
 // Both return false if the service lives and did not do it: then the call must fail with EIO.

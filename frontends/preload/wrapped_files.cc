@@ -38,11 +38,13 @@ CHANGES(syncfs, (int fd), (fd), (flush_before_program(), true))
 CHANGES(futimens, (int fd, const timespec* times), (fd, times), (flush_cached(fd), true))
 CHANGES(futimes, (int fd, const timeval* times), (fd, times), (flush_cached(fd), true))
 CHANGES(utimensat, (int folder, const char* path, const timespec* times, int flags),
-        (folder, path, times, flags), (flush_cached_path(path, folder), true))
+        (folder, path, times, flags), (flush_cached_path(path, folder, flags), true))
 CHANGES(futimesat, (int folder, const char* path, const timeval* times), (folder, path, times),
         (path == nullptr ? flush_cached(folder) : flush_cached_path(path, folder), true))
 CHANGES(utimes, (const char* path, const timeval* times), (path, times),
         (flush_cached_path(path), true))
+CHANGES(lutimes, (const char* path, const timeval* times), (path, times),
+        (flush_cached_path(path, AT_FDCWD, AT_SYMLINK_NOFOLLOW), true))
 CHANGES(utime, (const char* path, const utimbuf* times), (path, times),
         (flush_cached_path(path), true))
 

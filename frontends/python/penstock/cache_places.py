@@ -157,7 +157,7 @@ def require_alive(path: str) -> None:
             os.stat(path)
             break
         except OSError as error:
-            if error.errno != errno.ENOTCONN:
+            if error.errno != errno.ENOTCONN or path == "/":
                 break
             dead, path = path, os.path.dirname(path)
     if dead:

@@ -196,6 +196,7 @@ done = {
     "futimesat": lambda: libc.futimesat(cwd, at, seconds),
     "empty": lambda: libc.utimensat(fd, b"", seconds, 0x1000),
     "utimes": lambda: libc.utimes(at, seconds),
+    "lutimes": lambda: libc.lutimes(at, seconds),
     "utime": lambda: libc.utime(at, struct.pack("2q", 1000, 1000)),
     "later": lambda: libc.utimensat(cwd, at, seconds, 0),
 }[way]()
@@ -207,7 +208,7 @@ if way == "later":
 
 @pytest.mark.parametrize(
     "way",
-    ["closed", "futimens", "futimes", "futimesat", "empty", "utimes", "utime", "later"],
+    ["closed", "futimens", "futimes", "futimesat", "empty", "utimes", "lutimes", "utime", "later"],
 )
 def test_times_that_a_program_sets_are_kept(cache: Cache, way: str) -> None:
     cache.serve()

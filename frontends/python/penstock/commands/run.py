@@ -141,8 +141,9 @@ def _cache(
             raise CommandError(path, "has a cache already, with the tier that it has (omit --tier)")
         try:
             told = cache_places.statistics(place)
-            if size not in {0, told["size"]}:
-                text = f"has a cache already, of {size_text(told['size'])}: it keeps that size"
+            has = told["size"] + told["given_back_size"]
+            if size * len(told["devices"]) > has:
+                text = f"has a cache already, of {size_text(has)}: it keeps that size"
                 print(f"penstock: {printable(path)}: warning: {text}", file=sys.stderr)
         except CommandError as error:
             if write_back:
