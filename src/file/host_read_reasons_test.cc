@@ -37,7 +37,6 @@ protected:
     Report read_half_cached(uint64_t piece_size, const ReadOptions& options) {
         Report report;
         for (int attempt = 0; attempt < 10; ++attempt) {
-            report = {};
             const std::vector<bool> before = cache_each_second_page();
             cached_ = kPage * static_cast<uint64_t>(std::count(before.begin(), before.end(), true));
             if (cached_ == 0 || cached_ == kRead) continue;
