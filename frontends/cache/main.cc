@@ -225,8 +225,9 @@ std::unique_ptr<Mount> start_mount(const Options& options, const ShownFolder& fo
                                 [&reading] {
                                     if (ReadFiles* const files = reading) files->drop_all();
                                 }};
-    return Mount::start(cache, options.path, folder, options.mountpoint,
-                        {.report = report.place(), .others = others}, error);
+    return Mount::start(
+        cache, options.path, folder, options.mountpoint,
+        {.report = report.place(), .others = others, .read_only = options.read_only}, error);
 }
 #else
 struct ShownFolder {};

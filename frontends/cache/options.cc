@@ -21,12 +21,21 @@ bool read_number(const char* text, uint64_t most, uint64_t* number) {
     return true;
 }
 
+bool read_flag(const char* text, bool* flag) {
+    uint64_t number = 0;
+    if (!read_number(text, 1, &number)) return false;
+    *flag = number == 1;
+    return true;
+}
+
 bool read_option(std::string_view name, const char* value, Options* options) {
     uint64_t number = 0;
     if (name == "--path") {
         options->path = value;
     } else if (name == "--mount") {
         options->mountpoint = value;
+    } else if (name == "--read-only") {
+        return read_flag(value, &options->read_only);
     } else if (name == "--socket") {
         options->socket = value;
     } else if (name == "--device") {
@@ -44,8 +53,7 @@ bool read_option(std::string_view name, const char* value, Options* options) {
     } else if (name == "--tier-size") {
         return read_number(value, uint64_t{1} << 50, &options->tier_size);
     } else if (name == "--tier-writes") {
-        if (!read_number(value, 1, &number)) return false;
-        options->tier_writes = number == 1;
+        return read_flag(value, &options->tier_writes);
     } else if (name == "--ready-fd") {
         if (!read_number(value, INT_MAX, &number)) return false;
         options->ready = static_cast<int>(number);

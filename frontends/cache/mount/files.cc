@@ -102,7 +102,8 @@ void serve_open(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
     // Asked now: while it is open no other file gets its number.
     if (found.has_value() && !served(request).nodes.is_current(node)) found.reset();
     if (found.has_value()) opened = std::move(*found);
-    int error = found.has_value() ? 0 : open_counted(request, &node, writes, &opened);
+    int error = writes && served(request).read_only ? EROFS : 0;
+    if (error == 0 && !found.has_value()) error = open_counted(request, &node, writes, &opened);
     if (error == 0) error = finish_open(served(request), &node, &opened, file);
     if (error == 0 && !writes && !found.has_value()) kept.keep(key_of(node), opened);
     if (error != 0) {

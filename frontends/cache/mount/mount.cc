@@ -81,7 +81,28 @@ void begin_session(void* all, fuse_conn_info* connection) {
     want(connection, FUSE_CAP_AUTO_INVAL_DATA, false);
 }
 
-fuse_lowlevel_ops functions_of_mount() {
+template <class... Arguments>
+void refuse(fuse_req_t request, Arguments... /*arguments*/) {
+    fuse_reply_err(request, EROFS);
+}
+
+// Has all changes but those by an open file refused. The kernel sends none, unless root mounts the
+// file system again with other options.
+void refuse_changes(fuse_lowlevel_ops* functions) {
+    functions->setattr = refuse;
+    functions->setxattr = refuse;
+    functions->removexattr = refuse;
+    functions->create = refuse;
+    functions->mknod = refuse;
+    functions->mkdir = refuse;
+    functions->symlink = refuse;
+    functions->link = refuse;
+    functions->unlink = refuse;
+    functions->rmdir = refuse;
+    functions->rename = refuse;
+}
+
+fuse_lowlevel_ops functions_of_mount(bool read_only) {
     fuse_lowlevel_ops functions{};
     functions.init = begin_session;
     add_attribute_functions(&functions);
@@ -89,6 +110,7 @@ fuse_lowlevel_ops functions_of_mount() {
     add_file_functions(&functions);
     add_folder_functions(&functions);
     add_name_functions(&functions);
+    if (read_only) refuse_changes(&functions);
     return functions;
 }
 
@@ -133,7 +155,8 @@ public:
                   .report = options.report,
                   .as_callers = geteuid() == 0,
                   .kept = KeptFiles(std::min(descriptors_max() / 4, kKeptFilesMax)),
-                  .others = options.others} {}
+                  .others = options.others,
+                  .read_only = options.read_only} {}
     FuseMount(const FuseMount&) = delete;
     FuseMount& operator=(const FuseMount&) = delete;
     ~FuseMount() override {
@@ -161,10 +184,11 @@ private:
 
 bool FuseMount::start(const std::string& path, const std::string& mountpoint, unsigned threads_max,
                       std::string* error) {
-    const fuse_lowlevel_ops functions = functions_of_mount();
+    const fuse_lowlevel_ops functions = functions_of_mount(served_.read_only);
     std::string options = "fsname=" + escaped(path) + ",subtype=penstock,default_permissions";
     options += ",max_read=" + std::to_string(kRequestSizeMax);
     if (served_.as_callers) options += ",allow_other";
+    if (served_.read_only) options += ",ro";
     const char* words[] = {"penstock-cache", "-o", options.c_str()};
     fuse_args arguments = FUSE_ARGS_INIT(3, const_cast<char**>(words));
     fuse_set_log_func(keep_complaint);

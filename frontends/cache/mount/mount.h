@@ -26,6 +26,7 @@ struct MountOptions {
     unsigned threads_max = 16;  // that serve requests
     std::string report;  // what a program reads as the attribute kReportAttribute of the root
     OtherFiles others;
+    bool read_only = false;  // requests that change something fail with EROFS
 };
 
 // An extended attribute of the root that tells how to reach the process behind the mount.

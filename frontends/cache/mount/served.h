@@ -31,6 +31,7 @@ struct Served {
     bool as_callers;     // this process may act as any user, so files belong to who makes them
     KeptFiles kept;
     OtherFiles others;
+    const bool read_only;
     bool writes_direct = false;  // files that are only written; set when the session begins
 };
 

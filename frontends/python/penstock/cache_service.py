@@ -44,6 +44,7 @@ class Service:
 
     path: str
     mountpoint: str = ""
+    read_only: bool = False
     device: str = ""
     cache_size: int = 0
     chunk_size: int = 0
@@ -59,6 +60,7 @@ class Service:
         words = [installed_file(PROGRAM), "--path", self.path, *self.more]
         for option, value in (
             ("--mount", self.mountpoint),
+            ("--read-only", int(self.read_only)),
             ("--device", self.device),
             ("--cache-size", self.cache_size),
             ("--chunk-size", self.chunk_size),

@@ -78,12 +78,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what may wait to be written to PATH (a quarter of the cache)",
     )
     add_tier(parser)
+    parser.add_argument(
+        "--read-only", action="store_true", help="let programs change nothing (EROFS)"
+    )
     parser.add_argument("--foreground", action="store_true", help="stay, until unmounted or Ctrl-C")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def _check_dirty_limit(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for a limit that the cache cannot reach."""
+def _check_writing(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for options about writing that can have no effect."""
+    if arguments.read_only:
+        for option in ("--dirty-limit", "--tier-writes"):
+            if getattr(arguments, option.strip("-").replace("-", "_")):
+                raise UsageError(option, "has no effect with --read-only (leave one of them out)")
     size = arguments.cache_size * (1 + (arguments.device or "").count(","))
     if arguments.dirty_limit > size:
         cause = f"{size_text(arguments.dirty_limit)} are more than the cache ({size_text(size)})"
@@ -108,11 +115,12 @@ def run(arguments: argparse.Namespace) -> int:
         cause = "cannot be mounted over: the mount's own process needs its files (try one below)"
         raise CommandError(mountpoint, cause)
     check_cache_size("--cache-size", arguments.cache_size, arguments.chunk_size)
-    _check_dirty_limit(arguments)
+    _check_writing(arguments)
     device = chosen_device(arguments.device) or "auto"
     service = Service(
         path=path,
         mountpoint=mountpoint,
+        read_only=arguments.read_only,
         device=device,
         cache_size=arguments.cache_size,
         chunk_size=arguments.chunk_size,
