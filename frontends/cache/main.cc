@@ -225,9 +225,13 @@ std::unique_ptr<Mount> start_mount(const Options& options, const ShownFolder& fo
                                 [&reading] {
                                     if (ReadFiles* const files = reading) files->drop_all();
                                 }};
-    return Mount::start(
-        cache, options.path, folder, options.mountpoint,
-        {.report = report.place(), .others = others, .read_only = options.read_only}, error);
+    return Mount::start(cache, options.path, folder, options.mountpoint,
+                        {.report = report.place(),
+                         .others = others,
+                         .read_only = options.read_only,
+                         .suid = options.suid,
+                         .dev = options.dev},
+                        error);
 }
 #else
 struct ShownFolder {};

@@ -36,6 +36,10 @@ bool read_option(std::string_view name, const char* value, Options* options) {
         options->mountpoint = value;
     } else if (name == "--read-only") {
         return read_flag(value, &options->read_only);
+    } else if (name == "--suid") {
+        return read_flag(value, &options->suid);
+    } else if (name == "--dev") {
+        return read_flag(value, &options->dev);
     } else if (name == "--socket") {
         options->socket = value;
     } else if (name == "--device") {

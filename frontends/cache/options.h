@@ -11,6 +11,7 @@ struct Options {
     std::string path;                         // --path: the folder whose files are cached
     std::string mountpoint;                   // --mount: where the mount goes; empty: there is none
     bool read_only = false;                   // --read-only 1: nothing can be written there
+    bool suid = false, dev = false;           // --suid 1, --dev 1: set-ID bits, devices count
     std::string socket;                       // --socket: where programs ask; empty: none do
     std::string device = "cpu";               // --device: one or several, with commas between
     uint64_t cache_size = uint64_t{1} << 30;  // --cache-size, in bytes of each device

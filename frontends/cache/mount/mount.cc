@@ -145,6 +145,17 @@ std::string escaped(const std::string& text) {
     return result;
 }
 
+// Returns what a mount is made with. A user other than root gets neither set-ID bits nor devices.
+std::string options_for_kernel(const std::string& path, const MountOptions& options, bool by_root) {
+    std::string text = "fsname=" + escaped(path) + ",subtype=penstock,default_permissions";
+    text += ",max_read=" + std::to_string(kRequestSizeMax);
+    if (by_root) text += ",allow_other";
+    if (options.read_only) text += ",ro";
+    if (options.suid) text += ",suid";
+    if (options.dev) text += ",dev";
+    return text;
+}
+
 class FuseMount : public Mount {
 public:
     FuseMount(const FileCache& cache, int root, int lock, const MountOptions& options)
@@ -166,7 +177,7 @@ public:
         close(lock_);
     }
 
-    bool start(const std::string& path, const std::string& mountpoint, unsigned threads_max,
+    bool start(const std::string& path, const std::string& mountpoint, const MountOptions& options,
                std::string* error);
     [[nodiscard]] int ended() const override { return ended_; }
     void stop() override;
@@ -182,14 +193,11 @@ private:
     int ended_ = -1;
 };
 
-bool FuseMount::start(const std::string& path, const std::string& mountpoint, unsigned threads_max,
-                      std::string* error) {
+bool FuseMount::start(const std::string& path, const std::string& mountpoint,
+                      const MountOptions& options, std::string* error) {
     const fuse_lowlevel_ops functions = functions_of_mount(served_.read_only);
-    std::string options = "fsname=" + escaped(path) + ",subtype=penstock,default_permissions";
-    options += ",max_read=" + std::to_string(kRequestSizeMax);
-    if (served_.as_callers) options += ",allow_other";
-    if (served_.read_only) options += ",ro";
-    const char* words[] = {"penstock-cache", "-o", options.c_str()};
+    const std::string told = options_for_kernel(path, options, served_.as_callers);
+    const char* words[] = {"penstock-cache", "-o", told.c_str()};
     fuse_args arguments = FUSE_ARGS_INIT(3, const_cast<char**>(words));
     fuse_set_log_func(keep_complaint);
     session_ = fuse_session_new(&arguments, &functions, sizeof functions, &served_);
@@ -202,7 +210,7 @@ bool FuseMount::start(const std::string& path, const std::string& mountpoint, un
                  (complaint().text.empty() ? "FUSE cannot mount there" : complaint().text);
         return false;
     }
-    thread_ = std::thread([this, threads_max] { serve(threads_max); });
+    thread_ = std::thread([this, count = options.threads_max] { serve(count); });
     set_readahead(mountpoint, kRequestSizeMax);
     return true;
 }
@@ -255,7 +263,7 @@ std::unique_ptr<Mount> Mount::start(const FileCache& cache, const std::string& p
     sigaction(kWakeSignal, &wake, nullptr);
     auto mount = std::make_unique<FuseMount>(cache, folder.root, folder.lock, options);
     if (!prepare_mountpoint(path, mountpoint, error) ||
-        !mount->start(path, mountpoint, options.threads_max, error))
+        !mount->start(path, mountpoint, options, error))
         return nullptr;
     return mount;
 }

@@ -27,6 +27,8 @@ struct MountOptions {
     std::string report;  // what a program reads as the attribute kReportAttribute of the root
     OtherFiles others;
     bool read_only = false;  // requests that change something fail with EROFS
+    bool suid = false;       // set-ID bits of programs there count; only for root
+    bool dev = false;        // device files there are devices; only for root
 };
 
 // An extended attribute of the root that tells how to reach the process behind the mount.

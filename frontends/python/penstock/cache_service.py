@@ -45,6 +45,8 @@ class Service:
     path: str
     mountpoint: str = ""
     read_only: bool = False
+    suid: bool = False
+    dev: bool = False
     device: str = ""
     cache_size: int = 0
     chunk_size: int = 0
@@ -61,6 +63,8 @@ class Service:
         for option, value in (
             ("--mount", self.mountpoint),
             ("--read-only", int(self.read_only)),
+            ("--suid", int(self.suid)),
+            ("--dev", int(self.dev)),
             ("--device", self.device),
             ("--cache-size", self.cache_size),
             ("--chunk-size", self.chunk_size),

@@ -1,12 +1,19 @@
 """Goal: a mount has the options that its user asks for, and a program finds that it has them."""
 
 import errno
+import importlib
 import os
+import shutil
+import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from mounting import mounted, needs_mounts, penstock, run
+
+from penstock import cli
+from penstock.errors import CommandError
 
 pytestmark = needs_mounts
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may ask for it")
@@ -100,3 +107,51 @@ def test_options_without_effect_on_a_read_only_mount_are_refused(below: Path) ->
         refused = penstock("mount", below, "--read-only", *more)
         told = f"{more[-1] if len(more) > 2 else more[0]}: has no effect with --read-only"
         assert (refused.returncode, told in refused.stderr) == (2, True), refused.stderr
+
+
+@needs_root
+def test_set_user_id_bits_count_where_root_asks_for_them(tmp_path: Path, below: Path) -> None:
+    """`id` is a program whose bit gives it the rights of its owner."""
+    for folder in below.parents:
+        if folder.stat().st_uid == 0 and len(folder.parts) > 2:
+            folder.chmod(0o755)
+
+    def user_of_program() -> str:
+        done = subprocess.run(
+            [below / "id", "-u"], capture_output=True, text=True, check=True, user=1234, group=1234
+        )
+        return done.stdout.strip()
+
+    shutil.copy("/usr/bin/id", below / "id")
+    (below / "id").chmod(0o4755)
+    with mounted(below):
+        assert "nosuid" in options_of(below)
+        assert user_of_program() == "1234"
+    with mounted(below, below, "--suid"):
+        assert {"nodev"} == {"nosuid", "nodev"} & set(options_of(below))
+        assert user_of_program() == "0"
+
+
+@needs_root
+def test_device_files_are_devices_where_root_asks_for_them(below: Path) -> None:
+    with mounted(below):
+        os.mknod(below / "null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        with pytest.raises(PermissionError):
+            (below / "null").write_bytes(b"lost")
+    with mounted(below, below, "--dev"):
+        assert {"nosuid"} == {"nosuid", "nodev"} & set(options_of(below))
+        (below / "null").write_bytes(b"lost")
+        assert (below / "null").read_bytes() == b""
+        os.mknod(below / "zero", 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+        with open(below / "zero", "rb", buffering=0) as zero:
+            assert zero.read(5) == bytes(5)
+
+
+@pytest.mark.parametrize("option", ["--suid", "--dev"])
+def test_other_users_have_no_such_mounts(
+    below: Path, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1234)
+    arguments = cli.verb_parser("mount")[0].parse_args([str(below), option])
+    with pytest.raises(CommandError, match="only root's mounts may have it"):
+        importlib.import_module("penstock.commands.mount").run(arguments)

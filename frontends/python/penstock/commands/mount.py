@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 
 from penstock.arguments import (
@@ -81,6 +82,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--read-only", action="store_true", help="let programs change nothing (EROFS)"
     )
+    parser.add_argument(
+        "--suid",
+        action="store_true",
+        help="let set-user-ID and set-group-ID bits of programs there count (only root)",
+    )
+    parser.add_argument(
+        "--dev", action="store_true", help="let device files there be devices (only root)"
+    )
     parser.add_argument("--foreground", action="store_true", help="stay, until unmounted or Ctrl-C")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -95,6 +104,13 @@ def _check_writing(arguments: argparse.Namespace) -> None:
     if arguments.dirty_limit > size:
         cause = f"{size_text(arguments.dirty_limit)} are more than the cache ({size_text(size)})"
         raise UsageError("--dirty-limit", cause)
+
+
+def _check_rights(arguments: argparse.Namespace) -> None:
+    """Raise CommandError for options that give programs rights which this user does not have."""
+    for option in ("suid", "dev"):
+        if getattr(arguments, option) and os.geteuid() != 0:
+            raise CommandError(f"--{option}", "only root's mounts may have it (leave it out)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -116,11 +132,14 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(mountpoint, cause)
     check_cache_size("--cache-size", arguments.cache_size, arguments.chunk_size)
     _check_writing(arguments)
+    _check_rights(arguments)
     device = chosen_device(arguments.device) or "auto"
     service = Service(
         path=path,
         mountpoint=mountpoint,
         read_only=arguments.read_only,
+        suid=arguments.suid,
+        dev=arguments.dev,
         device=device,
         cache_size=arguments.cache_size,
         chunk_size=arguments.chunk_size,
