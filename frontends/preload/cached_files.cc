@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,6 +14,7 @@
 #include "cached_writes.h"
 #include "descriptors.h"
 #include "next.h"
+#include "start.h"
 
 namespace penstock::preload {
 namespace {
@@ -308,8 +308,6 @@ void begin_caching(const char* setting) {
     if (folder[folder_size - 1] != '/') folder[folder_size++] = '/';
     if (!set_cache_socket(setting, static_cast<size_t>(path - setting), internal::writing_back))
         return;
-    // A child has the descriptors, with one position for both.
-    pthread_atfork([] { give_all_positions(); }, nullptr, forget_connections);
     internal::caching.store(true);
 }
 
@@ -347,7 +345,11 @@ void cached_opened(int fd, bool by_stdio) {
     if (!internal::caching.load(std::memory_order_relaxed)) return;
     CachedFile* file = file_at(fd);
     if (file == nullptr || is_child_of_vfork()) return;
-    set_position(fd, *file, by_stdio || fd == 0 ? kStdios : kKernels);  // 0: stdin reads it too
+    // Before the start a fork goes unnoticed. Standard input is read by stdin too.
+    set_position(fd, *file,
+                 !has_started()        ? kKernelsForGood
+                 : by_stdio || fd == 0 ? kStdios
+                                       : kKernels);
     if (!internal::writing_back) return;
     // libc's own writes, of a shell's echo as of stdio, are not wrapped: what the cache has of a
     // file that is not written by grants must be in it before.

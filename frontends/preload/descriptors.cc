@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -119,10 +118,7 @@ const FileName* identify(int fd) {
 
 }  // namespace
 
-void begin_descriptors() {
-    process.store(getpid(), std::memory_order_relaxed);
-    pthread_atfork(nullptr, nullptr, [] { process.store(getpid(), std::memory_order_relaxed); });
-}
+void begin_descriptors() { process.store(getpid(), std::memory_order_relaxed); }
 
 bool is_child_of_vfork() { return getpid() != process.load(std::memory_order_relaxed); }
 

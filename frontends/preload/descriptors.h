@@ -19,7 +19,7 @@ struct FileName {
     size_t size = 0;
 };
 
-// Begins to keep entries, in this process and in children that fork() makes of it.
+// Begins to keep entries, in this process: call it at start, and in a child that fork() has made.
 void begin_descriptors();
 // Returns whether the caller is a child of vfork: it has the parent's memory, but descriptors of
 // its own.

@@ -1,8 +1,10 @@
 #include "environment.h"
 
-#include <dlfcn.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#include "next.h"
+#include "symbols.h"
 
 extern char** environ;
 
@@ -22,6 +24,8 @@ size_t library_size;
 
 bool is_preload(const char* line) { return strncmp(line, kPreload, kPreloadSize) == 0; }
 
+bool is_setting(const char* line) { return strncmp(line, kPrefix, kPrefixSize) == 0; }
+
 // Returns whether two lines set the same variable.
 bool same_name(const char* a, const char* b) {
     const size_t size = strcspn(a, "=");
@@ -37,16 +41,32 @@ bool has(char* const* environment, const char* setting) {
 
 }  // namespace
 
+const char* setting(const char* name) {
+    const size_t size = strlen(name);
+    for (char** line = environ; line != nullptr && *line != nullptr; ++line)
+        if (strncmp(*line, name, size) == 0 && (*line)[size] == '=') return *line + size + 1;
+    return nullptr;
+}
+
 void keep_settings() {
-    Dl_info self;
-    if (dladdr(reinterpret_cast<void*>(&keep_settings), &self) == 0) return;
-    // dli_fname is the path that the loader was given.
-    library_size = strlen(self.dli_fname);
+    const char* path = own_path();
+    if (path == nullptr) return;
+    library_size = strlen(path);
     if (library_size >= sizeof library) library_size = 0;
-    memcpy(library, self.dli_fname, library_size);
-    for (char** line = environ; line != nullptr && *line != nullptr; ++line) {
-        if (strncmp(*line, kPrefix, kPrefixSize) != 0 || setting_count == kSettingsMax) continue;
-        settings[setting_count++] = strdup(*line);  // the program may change its environment
+    memcpy(library, path, library_size);
+    size_t size = 0;
+    for (char** line = environ; line != nullptr && *line != nullptr; ++line)
+        if (is_setting(*line)) size += strlen(*line) + 1;
+    if (size == 0) return;
+    // Copies: the program may change its environment.
+    void* memory = kernel::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                                -1, 0);
+    if (memory == MAP_FAILED) return;
+    char* end = static_cast<char*>(memory);
+    for (char** line = environ; *line != nullptr && setting_count < kSettingsMax; ++line) {
+        if (!is_setting(*line)) continue;
+        settings[setting_count++] = end;
+        end = stpcpy(end, *line) + 1;
     }
 }
 

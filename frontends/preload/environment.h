@@ -5,7 +5,10 @@
 
 namespace penstock::preload {
 
-// Keeps the settings with which this library was loaded. Call it once, at start.
+// Returns the value of a variable of the environment; null: it is not set. A program may have a
+// getenv() of its own, which allocates.
+const char* setting(const char* name);
+// Keeps the settings with which this library was loaded. Call it once, at start. Allocates nothing.
 void keep_settings();
 // Returns how many pointers and bytes of text completed() may need for `environment`.
 struct Room {

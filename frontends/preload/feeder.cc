@@ -17,6 +17,7 @@
 
 #include "descriptors.h"
 #include "next.h"
+#include "start.h"
 
 namespace penstock::preload {
 namespace {
@@ -242,21 +243,22 @@ void start_threads() {
     pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
-// Clears the feeds in the child of a fork, which has none of the threads.
-void forget_all() {
+}  // namespace
+
+void begin_feeding() { feeding.store(true, std::memory_order_release); }
+
+void feed_mappings() {
+    if (live.load() > 0) start_threads();
+}
+
+void forget_feeds() {
+    if (!feeding.load(std::memory_order_relaxed)) return;
     threads.store(0);
     live.store(0);
     for (Feed& feed : feeds) {
         feed.users.store(0);
         feed.state.store(kFree);
     }
-}
-
-}  // namespace
-
-void begin_feeding() {
-    pthread_atfork(nullptr, nullptr, forget_all);
-    feeding.store(true, std::memory_order_release);
 }
 
 void mapped(void* begin, size_t size, int protection, int flags, int fd, off_t offset) {
@@ -288,7 +290,7 @@ void mapped(void* begin, size_t size, int protection, int flags, int fd, off_t o
             feed.number.store(numbers.fetch_add(1));
             live.fetch_add(1, std::memory_order_relaxed);
             feed.state.store(kFeeding, std::memory_order_release);
-            start_threads();
+            if (has_started()) start_threads();
             break;
         }
     }

@@ -14,6 +14,10 @@ namespace penstock::preload {
 
 // Switches reading ahead on.
 void begin_feeding();
+// Makes the threads for mappings that were made before this library was initialized.
+void feed_mappings();
+// The caller is the child of a fork: it has none of the threads.
+void forget_feeds();
 // Considers a mapping that the program has made. Leaves errno.
 void mapped(void* begin, size_t size, int protection, int flags, int fd, off_t offset);
 // Ends the feeding of a mapping that the program removes.

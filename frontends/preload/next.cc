@@ -1,10 +1,11 @@
 #include "next.h"
 
-#include <dlfcn.h>
-#include <errno.h>
 #include <sys/syscall.h>
 
 #include <atomic>
+
+#include "start.h"
+#include "symbols.h"
 
 namespace penstock::preload {
 
@@ -13,32 +14,15 @@ Next functions;
 std::atomic<bool> resolved{false};
 }  // namespace internal
 
-namespace {
-
-using internal::functions;
-using internal::resolved;
-
-// With this model no access to the variable allocates; the library is loaded at start.
-__thread bool resolving __attribute__((tls_model("initial-exec")));
-
-template <class Function>
-void resolve(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
-}
-
-}  // namespace
-
 const Next* internal::resolve_all() {
-    if (resolving) return nullptr;
-    const int error = errno;
-    resolving = true;
-#define CALL(class, result, name, parameters, arguments) resolve(functions.name, #name);
+    static constexpr Wanted kWanted[] = {
+#define CALL(class, result, name, parameters, arguments) {#name, gnu_hash(#name), &functions.name},
 #include "calls.def"
 #undef CALL
-    resolving = false;
+    };
+    find_next(kWanted, sizeof kWanted / sizeof *kWanted);
     resolved.store(true, std::memory_order_release);  // pairs with the load in next()
     begin();
-    errno = error;
     return &functions;
 }
 

@@ -2,8 +2,8 @@
 // another preloaded library.
 //
 // They are resolved when this library starts, or earlier if a constructor of another library calls
-// a wrapper first. dlsym may allocate, and an allocator may call a wrapper. So next() returns null
-// on the thread that resolves, and the wrapper makes the system call itself.
+// a wrapper first, or an allocator does that initializes itself. So this allocates nothing and
+// takes no lock (symbols.h), and a thread that is interrupted by a signal may begin again.
 #pragma once
 
 #include <fcntl.h>
@@ -28,18 +28,13 @@ struct Next {
 #undef CALL
 };
 
-// Begins what the environment asks for, in the first call that finds libc initialized. It is called
-// when the functions are resolved, and when this library is initialized. preload.cc defines it.
-void begin();
-
 namespace internal {
 extern Next functions;
 extern std::atomic<bool> resolved;
 const Next* resolve_all();
 }  // namespace internal
 
-// Returns the functions, and resolves them first if necessary. Returns null while the calling
-// thread resolves them. Leaves errno as it is. Cost: a load.
+// Returns the functions, and resolves them first if necessary. Leaves errno as it is. Cost: a load.
 inline const Next* next() {
     if (internal::resolved.load(std::memory_order_acquire)) [[likely]]
         return &internal::functions;

@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -16,8 +15,10 @@
 #include <atomic>
 
 #include "descriptors.h"
+#include "environment.h"
 #include "next.h"
 #include "service_library.h"
+#include "start.h"
 
 namespace penstock::preload {
 
@@ -98,7 +99,8 @@ void* observe_all(void*) {
 }
 
 void start_observer() {
-    if (started.load(std::memory_order_relaxed) != 0 || is_child_of_vfork()) return;
+    if (started.load(std::memory_order_relaxed) != 0 || !has_started() || is_child_of_vfork())
+        return;
     const int error = errno;
     int none = 0;
     if (may_be_handler(~uint64_t{0}) || !started.compare_exchange_strong(none, 1)) {
@@ -155,23 +157,23 @@ void map_signature(const char* path) {
     kernel::close(fd);
 }
 
-void forget_all() {
+}  // namespace
+
+void forget_observations() {
+    if (!observing.load(std::memory_order_relaxed)) return;
     started.store(0);
     tickets.store(0);
     sleeping.store(0);
     for (Entry& entry : ring) entry.ticket.store(0);
 }
 
-}  // namespace
-
 void begin_observing() {
-    const char* path = getenv("PENSTOCK_SIGNATURE");
+    const char* path = setting("PENSTOCK_SIGNATURE");
     if (path != nullptr && *path != '\0') map_signature(path);
     reports_all = signature_size > 0;
     if (reports_all) {
         for (int fd = 0; fd < kWatchedMax; ++fd) observe_meaning(fd);
     }
-    pthread_atfork(nullptr, nullptr, forget_all);
     observing.store(true, std::memory_order_relaxed);
 }
 

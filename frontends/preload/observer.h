@@ -18,6 +18,8 @@ namespace penstock::preload {
 
 // Switches observing on.
 void begin_observing();
+// The caller is the child of a fork: it has no observer.
+void forget_observations();
 
 // What is known of the reads by one descriptor. Threads that share it mix their reads: then a
 // pattern is seen late, or not at all. Positions are only guessed at: nothing else depends on them.

@@ -1,9 +1,12 @@
 // Begins what the environment asks for, in each program that loads this library.
+#include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include <atomic>
 
+#include "cache_connections.h"
 #include "cached_files.h"
 #include "cached_writes.h"
 #include "descriptors.h"
@@ -12,6 +15,7 @@
 #include "next.h"
 #include "observer.h"
 #include "service_library.h"
+#include "start.h"
 #include "trace.h"
 
 extern char** environ;
@@ -22,11 +26,26 @@ extern "C" [[gnu::visibility("default")]] const int penstock_preloaded = 1;
 namespace penstock::preload {
 namespace {
 
+int trace_error = 0;  // why there is no trace
+
+bool is_set(const char* name) {
+    const char* text = setting(name);
+    return text != nullptr && *text == '1';
+}
+
 // Runs before the constructors of the program. Libraries that the program is linked with may be
 // initialized earlier, and may call any wrapper.
 [[gnu::constructor(101)]] void start() {
     next();
     begin();
+    if (is_child_of_vfork()) begin_child();  // a constructor has forked before
+    // The child of a fork has the descriptors, with one position for both.
+    pthread_atfork([] { give_all_positions(); }, nullptr, begin_child);
+    internal::started.store(true);
+    feed_mappings();
+    if (trace_error != 0)
+        fprintf(stderr, "penstock: %s: cannot be traced to: %s\n", setting("PENSTOCK_TRACE"),
+                strerror(trace_error));
 }
 
 }  // namespace
@@ -34,22 +53,29 @@ namespace {
 void begin() {
     static std::atomic<bool> begun{false};
     if (environ == nullptr || begun.exchange(true)) return;
+    const int error = errno;
     begin_descriptors();
-    begin_service();
     keep_settings();
-    const char* feed = getenv("PENSTOCK_FEED");
-    if (feed != nullptr && *feed == '1') {
+    if (is_set("PENSTOCK_FEED")) {
         begin_feeding();
         begin_observing();
     }
-    const char* cache = getenv("PENSTOCK_CACHE");
-    const char* write_back = getenv("PENSTOCK_WRITE_BACK");
-    if (cache != nullptr && write_back != nullptr && *write_back == '1') begin_writing_back();
-    if (cache != nullptr) begin_caching(cache);
-    const char* path = getenv("PENSTOCK_TRACE");
-    if (path == nullptr || *path == '\0') return;
-    const char* why = begin_trace(path);
-    if (why != nullptr) fprintf(stderr, "penstock: %s: cannot be traced to: %s\n", path, why);
+    if (const char* cache = setting("PENSTOCK_CACHE"); cache != nullptr) {
+        if (is_set("PENSTOCK_WRITE_BACK")) begin_writing_back();
+        begin_caching(cache);
+    }
+    const char* path = setting("PENSTOCK_TRACE");
+    if (path != nullptr && *path != '\0') trace_error = begin_trace(path);
+    errno = error;
+}
+
+void begin_child() {
+    begin_descriptors();
+    forget_loading();
+    forget_feeds();
+    forget_observations();
+    if (internal::caching.load(std::memory_order_relaxed)) forget_connections();
+    forget_thread();
 }
 
 }  // namespace penstock::preload

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <limits.h>
-#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -40,11 +39,9 @@ bool find_library(char* path) {
 
 }  // namespace
 
-void begin_service() {
-    pthread_atfork(nullptr, nullptr, [] {
-        interrupted = interrupted || loading.load() > 0;
-        loading.store(0);
-    });
+void forget_loading() {
+    interrupted = interrupted || loading.load() > 0;
+    loading.store(0);
 }
 
 bool may_be_handler(uint64_t signals) {

@@ -19,8 +19,8 @@ struct Service {
 // 1), because it has some of them blocked. What was interrupted may hold the locks of the loader
 // and of the allocator. Threads that leave signals to others have nearly all of them blocked.
 bool may_be_handler(uint64_t signals);
-// Prepares for forks. Call it once, at start.
-void begin_service();
+// The caller is the child of a fork.
+void forget_loading();
 // Returns the service, and loads it first if necessary. Returns null if that fails, and in the
 // child of a fork that came while another thread was loading it: the loader's lists may be half
 // made there. Any number of threads may call it at once.

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -14,6 +13,7 @@
 #include <atomic>
 
 #include "next.h"
+#include "start.h"
 
 namespace penstock::preload {
 namespace {
@@ -28,6 +28,20 @@ std::atomic<char*> segments[kSegmentsMax];
 __thread unsigned thread_number __attribute__((tls_model("initial-exec")));
 
 struct stat told_to;  // standard error, as it was at the begin
+
+// strerror() may load translations: it allocates, and takes locks.
+const char* text_of(int error) {
+    switch (error) {
+        case ENOSPC:
+            return "No space left on device";
+        case EFBIG:
+            return "File too large";
+        case EDQUOT:
+            return "Disk quota exceeded";
+        default:
+            return "its file cannot be mapped";
+    }
+}
 
 // Stops the recording of this process, and says why, once. Says nothing if the program has put
 // another file in the place of standard error.
@@ -104,49 +118,50 @@ bool place(uint64_t at, const char* text, size_t size) {
 
 }  // namespace
 
-const char* begin_trace(const char* path) {
+int begin_trace(const char* path) {
     fstat(2, &told_to);
     const size_t size = strlen(path);
     char cursor_path[sizeof trace_path + 8];
-    if (size + 1 > sizeof trace_path) return "the path is too long";
+    if (size + 1 > sizeof trace_path) return ENAMETOOLONG;
     memcpy(trace_path, path, size + 1);
     memcpy(cursor_path, path, size);
     memcpy(cursor_path + size, ".cursor", 8);
     int fd = kernel::openat(AT_FDCWD, cursor_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) return strerror(errno);
+    if (fd < 0) return errno;
     const int file = kernel::openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0) {
-        const char* why = strerror(errno);
+        const int error = errno;
         kernel::close(fd);
-        return why;
+        return error;
     }
     kernel::close(file);
     void* made = MAP_FAILED;
     if (syscall(SYS_fallocate, fd, 0, 0, sizeof *cursor) == 0) {
         made = mmap(nullptr, sizeof *cursor, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     }
-    const char* why = made == MAP_FAILED ? strerror(errno) : nullptr;
+    const int error = made == MAP_FAILED ? errno : 0;
     kernel::close(fd);
-    if (why != nullptr) return why;
+    if (error != 0) return error;
     cursor = static_cast<std::atomic<uint64_t>*>(made);
     uint64_t none = 0;
     constexpr size_t kHeaderSize = sizeof kHeader - 1;
     if (cursor->compare_exchange_strong(none, kHeaderSize)) {
         char* begin = segment(0);
-        if (begin == nullptr) return strerror(errno);
+        if (begin == nullptr) return errno;
         memcpy(begin, kHeader, kHeaderSize);
     }
-    pthread_atfork(nullptr, nullptr, [] { thread_number = 0; });
     recording.store(true, std::memory_order_release);
-    return nullptr;
+    return 0;
 }
+
+void forget_thread() { thread_number = 0; }
 
 void record(char operation, const FileName& file, uint64_t offset, uint64_t size) {
     const int error = errno;
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     unsigned thread = thread_number;
-    if (thread == 0) {
+    if (thread == 0 || !has_started()) {  // a fork before the start goes unnoticed
         thread = static_cast<unsigned>(syscall(SYS_gettid));
         if (!is_child_of_vfork()) thread_number = thread;  // the parent has the same variable
     }
@@ -165,7 +180,7 @@ void record(char operation, const FileName& file, uint64_t offset, uint64_t size
     const uint64_t at = cursor->fetch_add(head + file.size + tail, std::memory_order_relaxed);
     if (!place(at, before, head) || !place(at + head, file.text, file.size) ||
         !place(at + head + file.size, after, tail)) {
-        stop(strerror(errno));
+        stop(text_of(errno));
     }
     errno = error;
 }

@@ -17,8 +17,10 @@
 namespace penstock::preload {
 
 // Begins to record into `path`, an absolute path. Creates the file and its cursor if they are
-// missing. Returns null, or the text of the error.
-const char* begin_trace(const char* path);
+// missing. Returns an errno; 0: it has begun.
+int begin_trace(const char* path);
+// The caller is the child of a fork: its thread has another number.
+void forget_thread();
 // Returns whether accesses are recorded.
 inline std::atomic<bool> recording{false};
 inline bool traces() { return recording.load(std::memory_order_relaxed); }

@@ -3,10 +3,10 @@
 #include <errno.h>
 #include <stdarg.h>
 
-#include "cache_connections.h"
 #include "cached_files.h"
 #include "cached_writes.h"
 #include "environment.h"
+#include "start.h"
 #include "wrap.h"
 
 extern char** environ;
@@ -30,7 +30,7 @@ WRAP(pid_t, _Fork, ()) {
     give_all_positions();
     flush_before_program();
     const pid_t child = libc->_Fork();
-    if (child == 0) forget_connections();  // no handlers of pthread_atfork run
+    if (child == 0) begin_child();  // no handlers of pthread_atfork run
     return child;
 }
 
