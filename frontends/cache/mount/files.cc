@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "caller.h"
+#include "nameless_files.h"
 
 namespace penstock::cache_service {
 namespace {
@@ -115,15 +116,18 @@ void serve_open(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
     if (fuse_reply_open(request, file) != 0) nodes.remove_handle(node, *handle);
 }
 
-// Makes a file as the caller. Returns its descriptor, or -1 with errno set.
+// Makes a file as the caller, maybe one without a name. Returns its descriptor, or -1 with errno
+// set.
 int make_file(fuse_req_t request, fuse_ino_t folder, const char* name, mode_t mode,
               const fuse_file_info* file) {
     const Below parent = open_node(request, folder);
     if (!parent) return -1;
-    const int flags = O_CREAT | O_NOFOLLOW | O_CLOEXEC | (file->flags & O_EXCL);
+    const bool nameless = is_no_name(name);
+    const int flags = (nameless ? O_TMPFILE : O_CREAT | O_NOFOLLOW) | O_CLOEXEC |
+                      (file->flags & O_EXCL);
     return open_as_allowed(&served(request), true, [&](int access) {
         const AsCaller caller(request);
-        return openat(parent.get(), name, access | flags, caller.mode(mode));
+        return openat(parent.get(), nameless ? "." : name, access | flags, caller.mode(mode));
     });
 }
 
@@ -136,7 +140,9 @@ void serve_create(fuse_req_t request, fuse_ino_t folder, const char* name, mode_
                                                      : make_file(request, folder, name, mode, file);
     int error = descriptor < 0 ? errno : adopt_below(&served(request), descriptor, true, &opened);
     fuse_entry_param entry;
-    if (error == 0 && !look_up(request, folder, name, &entry)) error = errno;
+    if (error == 0 && !(is_no_name(name) ? enter_nameless(request, descriptor, &entry)
+                                         : look_up(request, folder, name, &entry)))
+        error = errno;
     if (error != 0) {
         fuse_reply_err(request, error);
         return;

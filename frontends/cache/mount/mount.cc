@@ -22,6 +22,7 @@
 #include <thread>
 #include <utility>
 
+#include "nameless_files.h"
 #include "place.h"
 #include "served.h"
 
@@ -210,6 +211,7 @@ bool FuseMount::start(const std::string& path, const std::string& mountpoint,
                  (complaint().text.empty() ? "FUSE cannot mount there" : complaint().text);
         return false;
     }
+    take_nameless_requests(session_);
     thread_ = std::thread([this, count = options.threads_max] { serve(count); });
     set_readahead(mountpoint, kRequestSizeMax);
     return true;

@@ -222,6 +222,24 @@ Node* Nodes::look_up(Node& folder, const char* name, Below* below, struct stat* 
     }
 }
 
+Node* Nodes::enter_nameless(const Below& below, struct stat* found) {
+    Identity identity;
+    if (!describe(below, found, &identity)) return nullptr;
+    Leftovers left;
+    const std::lock_guard lock(mutex_);
+    // A node with its number is of an object that was removed below before.
+    if (Node* const old = find(identity, &left); old != nullptr) {
+        old->is_replaced_ = true;
+        lose_name(*old, &left);
+    }
+    const auto place = nodes_.emplace(std::pair(identity.device, identity.number),
+                                      std::make_unique<Node>(identity));
+    Node* const node = place->second.get();
+    ++node->lookups_;
+    set_descriptor(*node, below, &left);
+    return node;
+}
+
 bool Nodes::forget(Node& node, uint64_t count) {
     if (&node == &root_) return false;
     Leftovers left;

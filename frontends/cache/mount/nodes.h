@@ -102,6 +102,9 @@ public:
     // Finds the object `name` of a folder, opens it, describes it in `found` and counts a look-up.
     // Returns null with errno set.
     Node* look_up(Node& folder, const char* name, Below* below, struct stat* found);
+    // Enters an object that was made without a name, describes it in `found` and counts a look-up.
+    // Returns null with errno set.
+    Node* enter_nameless(const Below& below, struct stat* found);
     // Takes back look-ups. Returns whether those were all; then the node may be gone.
     bool forget(Node& node, uint64_t count);
     // Returns the files without a name that the kernel has forgotten since the last call: no
