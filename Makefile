@@ -11,7 +11,7 @@ PYTHON = .venv/bin/python
 CXX_SOURCES = $(shell find include src workloads bench tests frontends examples cmake \
     -name '*.h' -o -name '*.cuh' -o -name '*.cc' -o -name '*.cu')
 
-.PHONY: help demo build test ci test-all nightly gpu docs format lint install dist clean
+.PHONY: help demo build test ci test-all nightly gpu strangers docs format lint install dist clean
 .DEFAULT_GOAL := help
 
 help:  ## This list
@@ -55,6 +55,9 @@ nightly:  ## Do test-all with the long forms of the tests, build the wheel, and 
 gpu:  ## Build for and run the tests on the CUDA device of this machine
 	@setup/install.sh gpu
 	@$(PYTHON) tests/run.py --gpu
+
+strangers:  ## Run other people's suites alone and under Penstock (PENSTOCK_STRANGERS: their copies)
+	@$(PYTHON) -m tests.strangers
 
 docs:  ## Build the documentation as a site, build/site; dead links are errors
 	@setup/install.sh docs

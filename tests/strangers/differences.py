@@ -1,0 +1,133 @@
+"""Compares the outcomes of tests alone and under us, and knows which differences are expected."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .suite import ABSENT, FAILED, HUNG, PASSED, SKIPPED, Outcomes
+
+EXPECTED = Path(__file__).parent / "expected.txt"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A line of the file of expected differences. Words are patterns as those of a shell."""
+
+    suite: str
+    way: str
+    test: str
+    reason: str
+
+    def covers(self, suite: str, way: str, test: str) -> bool:
+        """Return whether the line is about this test."""
+        pairs = ((suite, self.suite), (way, self.way), (test, self.test))
+        return all(fnmatch.fnmatchcase(word, pattern) for word, pattern in pairs)
+
+
+def read_expected(path: Path) -> list[Expected]:
+    """Read `SUITE WAY TEST: REASON` lines; a line that is indented goes on with the reason."""
+    lines: list[str] = []
+    for line in path.read_text().splitlines():
+        if line.startswith(" "):
+            lines[-1] += " " + line.strip()
+        elif line.strip() and not line.startswith("#"):
+            lines.append(line)
+    found = []
+    for line in lines:
+        words, colon, reason = line.partition(": ")
+        parts = words.split(maxsplit=2)
+        if not colon or not reason.strip() or len(parts) != 3:
+            raise ValueError(f"{path.name}: not SUITE WAY TEST: REASON: {line}")
+        found.append(Expected(parts[0], parts[1], parts[2], reason.strip()))
+    return found
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A test whose outcome under us is not that alone."""
+
+    suite: str
+    way: str
+    test: str
+    alone: str
+    under: str
+    reason: str = ""  # empty: not expected
+
+    def __str__(self) -> str:
+        text = f"{self.suite} {self.way} {self.test}: {self.alone} alone, {self.under} under us"
+        return f"{text} ({self.reason})" if self.reason else text
+
+
+def compare(alone: Outcomes, under: Outcomes) -> dict[str, tuple[str, str]]:
+    """Return the tests with two outcomes. If either run hung, that is the only difference."""
+    if HUNG in alone.values() or HUNG in under.values():
+        first = HUNG if HUNG in alone.values() else worst(alone)
+        second = HUNG if HUNG in under.values() else worst(under)
+        return {"": (first, second)} if first != second else {}
+    found = {}
+    for test in sorted(alone.keys() | under.keys()):
+        pair = alone.get(test, ABSENT), under.get(test, ABSENT)
+        if pair[0] != pair[1]:
+            found[test] = pair
+    return found
+
+
+def worst(outcomes: Outcomes) -> str:
+    """Return the outcome of a case as one word."""
+    order = (HUNG, FAILED, ABSENT, PASSED, SKIPPED)
+    return next((word for word in order if word in outcomes.values()), PASSED)
+
+
+@dataclass
+class Row:
+    """The counts of a suite in one way, beside those alone."""
+
+    suite: str
+    way: str
+    alone: Counter[str] = field(default_factory=Counter)
+    under: Counter[str] = field(default_factory=Counter)
+    differences: list[Difference] = field(default_factory=list)
+    seconds_alone: float = 0
+    seconds_under: float = 0
+    broken: str = ""  # why the way itself failed: a mount that did not end
+
+    @property
+    def unexpected(self) -> int:
+        """Differences without a reason."""
+        return sum(not one.reason for one in self.differences) + bool(self.broken)
+
+    def as_json(self) -> dict[str, object]:
+        """Return the row as it is printed with --json."""
+        return {
+            "suite": self.suite,
+            "way": self.way,
+            "alone": dict(self.alone),
+            "under": dict(self.under),
+            "seconds_alone": round(self.seconds_alone, 1),
+            "seconds_under": round(self.seconds_under, 1),
+            "broken": self.broken,
+            "differences": [vars(one) for one in self.differences],
+        }
+
+
+COUNTED = (PASSED, FAILED, SKIPPED, HUNG)
+
+
+def table(rows: list[Row]) -> str:
+    """Return the rows as a table of Markdown."""
+    lines = [
+        "| suite | way | passed | failed | skipped | hung | differences | without a reason |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        counts = [f"{_count(row.alone, what)} / {_count(row.under, what)}" for what in COUNTED]
+        numbers = f"{len(row.differences)} | {row.unexpected}"
+        lines.append(f"| {row.suite} | {row.way} | {' | '.join(counts)} | {numbers} |")
+    return "\n".join(lines)
+
+
+def _count(counts: Counter[str], what: str) -> int:
+    return counts[what] + (counts[ABSENT] if what == FAILED else 0)

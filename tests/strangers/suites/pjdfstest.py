@@ -1,0 +1,30 @@
+"""pjdfstest: what system calls on names, modes and owners answer. Needs root.
+
+https://github.com/pjd/pjdfstest, built in its folder: `autoreconf -ifs && ./configure && make`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..suite import Case, Suite, missing_paths, tap
+
+
+def _missing(copies: Path) -> str:
+    if os.geteuid() != 0:
+        return "it needs root"
+    return missing_paths("pjdfstest/pjdfstest", "pjdfstest/tests")(copies)
+
+
+def _cases(copies: Path) -> Sequence[Case]:
+    tests = copies / "pjdfstest/tests"
+    return [
+        Case(str(path.relative_to(tests)), ["sh", str(path)], seconds_max=120, read=tap)
+        for path in sorted(tests.glob("*/*.t"))
+    ]
+
+
+# The mount shows times to the nanosecond as the folder below has them, so nothing is left out.
+SUITE = Suite("pjdfstest", _cases, ways=("mount", "write-back"), missing=_missing)
