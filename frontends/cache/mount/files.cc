@@ -160,8 +160,6 @@ void serve_create(fuse_req_t request, fuse_ino_t folder, const char* name, mode_
 }
 
 void serve_release(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
-    // Of asynchronous writes the kernel may have kept what was read meanwhile.
-    if (file_of(file).direct) node_of(request, number).version_cached = 0;
     served(request).nodes.remove_handle(node_of(request, number), handle_of(file));
     drop_gone(served(request));
     fuse_reply_err(request, 0);

@@ -80,6 +80,9 @@ void begin_session(void* all, fuse_conn_info* connection) {
     want(connection, FUSE_CAP_POSIX_ACL | FUSE_CAP_DONT_MASK, true);
     // The open of a file decides whether the kernel's pages of it are still right.
     want(connection, FUSE_CAP_AUTO_INVAL_DATA, false);
+    // The kernel drops the pages that readers take during a direct write when its call returns. An
+    // asynchronous one has then only begun, and such pages would stay with older bytes.
+    want(connection, FUSE_CAP_ASYNC_DIO, false);
 }
 
 template <class... Arguments>

@@ -11,6 +11,8 @@ from mounting import SECONDS_MAX, mounted, needs_mounts
 
 pytestmark = needs_mounts
 
+ASYNCHRONOUS = Path(__file__).parents[3] / "build/release/penstock-test-asynchronous_writes"
+
 
 @pytest.fixture
 def shown(tmp_path: Path) -> Path:
@@ -89,3 +91,29 @@ def test_a_write_by_others_takes_set_id_bits(shown: Path, below: Path, early: bo
         os.close(writer)
         assert (below / "a").stat().st_mode & 0o7777 == 0o755
     assert (below / "a").read_bytes() == b"againother"
+
+
+@pytest.mark.skipif(not ASYNCHRONOUS.exists(), reason="the test's program is not built")
+@pytest.mark.parametrize(
+    ("opened", "parts"),
+    [
+        (("direct", "read-write"), (640 << 10, 1, 3)),
+        (("direct", "read-write"), (64 << 10, 10, 2)),
+        (("direct", "write"), (640 << 10, 1, 3)),
+        (("plain", "write"), (640 << 10, 1, 3)),  # passes no pages of the kernel
+        (("plain", "read-write"), (640 << 10, 1, 3)),
+    ],
+)
+def test_asynchronous_writes_beside_readers_leave_no_older_bytes(
+    shown: Path, below: Path, opened: tuple[str, str], parts: tuple[int, int, int]
+) -> None:
+    with mounted(below, shown):
+        size, depth, readers = map(str, parts)
+        done = subprocess.run(
+            [ASYNCHRONOUS, shown / "a", *opened, size, depth, readers, "200"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS_MAX,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
