@@ -15,6 +15,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <functional>
 #include <future>
 #include <iterator>
 #include <memory>
@@ -27,6 +28,7 @@
 #include "clients.h"
 #include "json.h"
 #include "leases.h"
+#include "log.h"
 #include "options.h"
 #include "penstock/file_cache.h"
 #include "report.h"
@@ -67,7 +69,16 @@ std::string why_too_large(const Options& options, const std::vector<std::string>
            " are more than the memory of this machine (" + size_text(memory) + ")";
 }
 
-std::optional<FileCache> make_cache(const Options& options, std::string* error) {
+// Returns what is to be done when the write-back of a file fails, or works again.
+std::function<void(const std::string&, const Status&)> write_failed(Log* log) {
+    return [log](const std::string& path, const Status& status) {
+        const std::string file = path.empty() ? "a file" : path;
+        log->often(file + (status.ok() ? ": is written again"
+                                       : ": cannot be written, and waits: " + status.message()));
+    };
+}
+
+std::optional<FileCache> make_cache(const Options& options, Log* log, std::string* error) {
     *error = why_too_large(options, device_names(options));
     if (error->empty()) *error = why_no_tier(options);
     if (!error->empty()) return std::nullopt;
@@ -89,11 +100,12 @@ std::optional<FileCache> make_cache(const Options& options, std::string* error) 
                                     .tier_size = options.tier_size,
                                     .tier_root = real_path(options.path),
                                     .tier_writes = options.tier_writes,
-                                    .tier_failed = [tier = options.tier](const Status& status) {
-                                        std::fprintf(stderr,
-                                                     "penstock-cache: %s: is no longer used: %s\n",
-                                                     tier.c_str(), status.message().c_str());
-                                    }});
+                                    .tier_failed =
+                                        [log, tier = options.tier](const Status& status) {
+                                            log->line(tier +
+                                                      ": is no longer used: " + status.message());
+                                        },
+                                    .write_failed = write_failed(log)});
     if (!cache.ok()) {
         const bool of_tier = cache.status().origin() == std::string_view("tier");
         const std::string of_device = devices.size() == 1 ? devices[0].name() : options.device;
@@ -132,6 +144,17 @@ std::string json_of(const FileCacheStatistics& now) {
     return "[" + text + "]";
 }
 
+std::string json_of(const std::vector<FileCacheStatistics::Failing>& files) {
+    std::string text;
+    for (const FileCacheStatistics::Failing& one : files)
+        text += std::string(text.empty() ? "" : ", ") + "{\"path\": " + quoted(one.path) +
+                ", \"error\": " + quoted(one.error) +
+                ", \"dirty_size\": " + std::to_string(one.dirty_size) +
+                ", \"dirty_age_ms\": " + std::to_string(one.dirty_age_ms) +
+                ", \"retry_ms\": " + std::to_string(one.retry_ms) + "}";
+    return "[" + text + "]";
+}
+
 // Returns the names of the devices, also where the cache chose them.
 std::string devices_text(const Options& options, const FileCacheStatistics& now) {
     if (options.device != "auto") return options.device;
@@ -161,6 +184,8 @@ std::string statistics(const Options& options, const FileCache& cache, const Rea
         {"free_size", now.free_size},
         {"clean_size", now.clean_size},
         {"dirty_size", now.dirty_size},
+        {"dirty_age_ms", now.dirty_age_ms},
+        {"failing_count", now.failing_count},
         {"given_back_size", now.given_back_size},
         {"allocations", now.allocations},
         {"devices_lost", now.devices_lost},
@@ -179,6 +204,7 @@ std::string statistics(const Options& options, const FileCache& cache, const Rea
     std::string kept;
     for (const std::string& line : now.tier_kept) kept += (kept.empty() ? "" : ", ") + quoted(line);
     text += ", \"tier_kept\": [" + kept + "], \"tier_log_error\": " + quoted(now.tier_log_error);
+    text += ", \"failing\": " + json_of(now.failing) + ", \"log\": " + quoted(options.log);
     text += ", \"tier\": " + quoted(options.tier) + ", \"tier_error\": " + quoted(now.tier_error);
     return text + ", \"devices\": " + json_of(now) + ", \"files\": " + files.json(20) + "}";
 }
@@ -304,11 +330,12 @@ int run(int count, char** words) {
         return 2;
     }
     const int signals = watch_signals();
-    Report report(options.ready);
+    Log log(options.log);
+    Report report(options.ready, &log);
     // The cache puts what a log has into the files, so they must not lie below a dead mount.
     ShownFolder folder;
     std::optional<FileCache> cache;
-    if (take_folder(options, &folder, &error)) cache = make_cache(options, &error);
+    if (take_folder(options, &folder, &error)) cache = make_cache(options, &log, &error);
     if (!cache.has_value()) {
         report.refuse(error);
         return 1;

@@ -58,6 +58,8 @@ bool read_option(std::string_view name, const char* value, Options* options) {
         return read_number(value, uint64_t{1} << 50, &options->tier_size);
     } else if (name == "--tier-writes") {
         return read_flag(value, &options->tier_writes);
+    } else if (name == "--log") {
+        options->log = value;
     } else if (name == "--ready-fd") {
         if (!read_number(value, INT_MAX, &number)) return false;
         options->ready = static_cast<int>(number);

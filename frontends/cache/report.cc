@@ -9,7 +9,8 @@
 
 namespace penstock::cache_service {
 
-Report::Report(int ready) : ready_(ready), file_(memfd_create("penstock-report", MFD_CLOEXEC)) {
+Report::Report(int ready, Log* log)
+    : ready_(ready), log_(log), file_(memfd_create("penstock-report", MFD_CLOEXEC)) {
     set("serving");
 }
 
@@ -21,7 +22,7 @@ Report::~Report() {
 std::string Report::place() const { return std::to_string(getpid()) + " " + std::to_string(file_); }
 
 void Report::note(const std::string& line) {
-    if (ready_ < 0) std::fprintf(stderr, "penstock-cache: %s\n", line.c_str());
+    if (ready_ < 0 || log_->is_file()) log_->line(line);
     if (ready_ >= 0) (void)write_line("note: " + line);
 }
 
@@ -33,14 +34,14 @@ bool Report::is_abandoned() const {
 bool Report::begin() { return tell_starter("ready"); }
 
 void Report::refuse(const std::string& line) {
-    if (ready_ < 0) std::fprintf(stderr, "penstock-cache: %s\n", line.c_str());
+    if (ready_ < 0) log_->line(line);
     (void)tell_starter(line);
 }
 
 void Report::writing(uint64_t dirty_size) { set("writing " + std::to_string(dirty_size)); }
 
 void Report::end(const std::string& failure) {
-    if (!failure.empty()) std::fprintf(stderr, "penstock-cache: %s\n", failure.c_str());
+    if (!failure.empty()) log_->line(failure);
     set(failure.empty() ? "done" : "failed: " + failure);
 }
 

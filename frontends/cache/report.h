@@ -8,12 +8,14 @@
 #include <cstdint>
 #include <string>
 
+#include "log.h"
+
 namespace penstock::cache_service {
 
 class Report {
 public:
     // `ready`: a descriptor that gets one line at start, or -1.
-    explicit Report(int ready);
+    Report(int ready, Log* log);
     Report(const Report&) = delete;
     Report& operator=(const Report&) = delete;
     ~Report();
@@ -37,6 +39,7 @@ private:
     void set(const std::string& line);
 
     int ready_;
+    Log* const log_;
     const int file_;
 };
 

@@ -58,6 +58,10 @@ struct FileCacheOptions {
     bool tier_writes = false;
     // Is called once, by a thread of the cache, when the tier can no longer be used.
     std::function<void(const Status&)> tier_failed = {};
+    // Is called with the path of a file when its write-back fails for the first time or for another
+    // cause, and with success when storage takes its bytes again. By any thread that uses the
+    // cache, so it must not call the cache.
+    std::function<void(const std::string& path, const Status&)> write_failed = {};
 };
 
 // What other processes map to read what is cached (abi/chunk_table.h). The descriptors are the
@@ -73,6 +77,7 @@ struct FileCacheStatistics {
     uint64_t bytes_written = 0;                 // to storage, by write-back
     uint64_t evicted = 0, write_errors = 0;
     uint64_t size = 0, free_size = 0, clean_size = 0, dirty_size = 0;  // now, in bytes
+    uint64_t dirty_age_ms = 0;     // of the oldest byte that storage lacks; 0: it lacks none
     uint64_t given_back_size = 0;  // of the configured size, now
     uint64_t allocations = 0;      // of device memory since the start: one for each slab taken
     uint64_t devices_lost = 0;     // whose memory cannot be used any more
@@ -86,6 +91,15 @@ struct FileCacheStatistics {
     std::vector<std::string> tier_kept;  // lines about bytes that could not be put into files then
     std::string tier_log_error;          // why writes go there no longer
     std::string tier_error;              // why it is no longer used
+    // A file whose write-back fails.
+    struct Failing {
+        std::string path, error;
+        uint64_t dirty_size = 0;    // in bytes, now
+        uint64_t dirty_age_ms = 0;  // of the oldest byte that storage lacks
+        uint64_t retry_ms = 0;      // until it is tried again
+    };
+    uint64_t failing_count = 0;
+    std::vector<Failing> failing;  // the first 20 of them, in the order in which they are tried
     struct OfDevice {
         std::string name;
         uint64_t size = 0, free_size = 0, dirty_size = 0;  // now, in bytes
@@ -105,8 +119,8 @@ public:
     [[nodiscard]] Result<uint64_t> read(void* to, uint64_t size, uint64_t offset) const;
     // Writes bytes of host memory. They are in the cache on return, and every reader through this
     // cache sees them. Blocks while too much is dirty. Errors: EBADF without write access; if so
-    // much is dirty, the error of the last write-back (ENOSPC ...); the error of storage where the
-    // rest of a chunk must be read. Returns `size`.
+    // much is dirty, the error of the file's last write-back (ENOSPC ...); the error of storage
+    // where the rest of a chunk must be read. Returns `size`.
     [[nodiscard]] Result<uint64_t> write(const void* from, uint64_t size, uint64_t offset) const;
     // Writes back what is dirty, and makes it durable. Errors: that of a write-back since the last
     // sync(), which is told once; then the bytes are still dirty, and a later sync() tries again.

@@ -30,6 +30,14 @@ void ChunkCache::append(List& list, ChunkId id) {
     ++list.count;
 }
 
+void ChunkCache::prepend(List& list, ChunkId id) {
+    links_[id].previous = kNone;
+    links_[id].next = list.first;
+    (list.first == kNone ? list.last : links_[list.first].previous) = id;
+    list.first = id;
+    ++list.count;
+}
+
 void ChunkCache::remove(List& list, ChunkId id) {
     const Links& links = links_[id];
     (links.previous == kNone ? list.first : links_[links.previous].next) = links.next;
@@ -131,9 +139,10 @@ uint32_t ChunkCache::retire_slab(uint32_t slab) {
 
 ChunkId ChunkCache::dirty_in(uint32_t slab) const {
     if (slabs_[slab].dirty == 0) return kNone;
-    ChunkId id = dirty_.first;
-    while (id != kNone && slab_of(id) != slab) id = links_[id].next;
-    return id;
+    for (const List* list : {&dirty_, &aside_})
+        for (ChunkId id = list->first; id != kNone; id = links_[id].next)
+            if (slab_of(id) == slab) return id;
+    return kNone;
 }
 
 uint32_t ChunkCache::cheapest_slab(uint32_t device) const {
@@ -272,7 +281,8 @@ void ChunkCache::unpin(ChunkId id) {
 void ChunkCache::set_dirty(ChunkId id) {
     Chunk& chunk = chunks_[id];
     chunk.state = State::kDirty;
-    append(dirty_, id);
+    chunk.turn = ++turns_;
+    append(dirty_list_of(chunk.file), id);
 }
 
 void ChunkCache::set_clean(ChunkId id) {
@@ -308,9 +318,39 @@ void ChunkCache::write(ChunkId id, Range range) {
 }
 
 std::span<const ChunkId> ChunkCache::begin_write_back(FileId file, std::span<ChunkId> run) {
-    ChunkId id = dirty_.first;
-    while (file != kNone && id != kNone && chunks_[id].file != file) id = links_[id].next;
-    return begin_run(id, run);
+    return begin_run(file == kNone ? dirty_.first : oldest_dirty(file), run);
+}
+
+// Looks through the list of dirty chunks or through that of the file, whichever is shorter.
+ChunkId ChunkCache::oldest_dirty(FileId file) const {
+    const File& its = files_[file];
+    const List& list = its.aside ? aside_ : dirty_;
+    if (its.dirty == 0) return kNone;
+    ChunkId oldest = kNone;
+    if (list.count < its.chunks) {
+        oldest = list.first;
+        while (oldest != kNone && chunks_[oldest].file != file) oldest = links_[oldest].next;
+        return oldest;
+    }
+    for (ChunkId id = its.first; id != kNone; id = links_[id].file_next)
+        if (chunks_[id].state == State::kDirty &&
+            (oldest == kNone || chunks_[id].turn < chunks_[oldest].turn))
+            oldest = id;
+    return oldest;
+}
+
+// The chunks keep about their order: a file's list has those first that came last.
+void ChunkCache::set_aside(FileId file, bool aside) {
+    File& its = files_[file];
+    if (its.aside == aside) return;
+    List& from = dirty_list_of(file);
+    its.aside = aside;
+    List& to = dirty_list_of(file);
+    for (ChunkId id = its.first; id != kNone; id = links_[id].file_next) {
+        if (chunks_[id].state != State::kDirty) continue;
+        remove(from, id);
+        prepend(to, id);
+    }
 }
 
 std::span<const ChunkId> ChunkCache::begin_run(ChunkId id, std::span<ChunkId> run) {
@@ -318,7 +358,7 @@ std::span<const ChunkId> ChunkCache::begin_run(ChunkId id, std::span<ChunkId> ru
     for (; count < run.size() && id != kNone; ++count) {
         Chunk& chunk = chunks_[id];
         run[count] = id;
-        remove(dirty_, id);
+        remove(dirty_list_of(chunk.file), id);
         chunk.state = State::kWriting;
         chunk.writing = std::exchange(chunk.dirty, {});
         const bool to_its_end = chunk.writing.end == options_.chunk_size;
@@ -355,7 +395,7 @@ void ChunkCache::detach(ChunkId id) {
 void ChunkCache::give_up(ChunkId id) {
     Chunk& chunk = chunks_[id];
     if (chunk.state == State::kDirty) {
-        remove(dirty_, id);
+        remove(dirty_list_of(chunk.file), id);
         end_dirty(id);
     }
     if (chunk.state == State::kClean && chunk.pins == 0) {
@@ -387,7 +427,7 @@ Statistics ChunkCache::statistics() const {
         result.free += slab.free.count;
     }
     result.clean = clean_.count;
-    result.dirty = dirty_.count;
+    result.dirty = dirty_.count + aside_.count;
     result.busy = result.chunks - result.free - result.clean - result.dirty;
     return result;
 }

@@ -14,8 +14,8 @@
 //
 // Invariants (check_invariants): 1. A chunk of a file is in memory at most once. 2. A chunk is
 // free, in the table of its file, or stale. It is in one list at most: the free ones of its slab,
-// the clean ones or the dirty ones. 3. A chunk that is pinned or dirty is not given to another
-// file.
+// the clean ones, the dirty ones, or the dirty ones of files that are set aside. 3. A chunk that is
+// pinned or dirty is not given to another file.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,7 @@ struct Chunk {
     uint32_t pins = 0;     // readers and writers of its bytes
     FileId file = kNone;
     uint64_t number = 0;  // offset / chunk size
+    uint64_t turn = 0;    // of a kDirty chunk: the larger, the later it became so
     Range dirty;          // what a write-back must write
     Range writing;        // what the one under way writes
 };
@@ -124,14 +125,19 @@ public:
     // ---- Writing
     // Records that bytes of a chunk that is not kFilling were changed, under a pin.
     void write(ChunkId id, Range range);
-    // Begins the write-back of the oldest dirty chunk, of one file or (kNone) of any, and of those
-    // that follow it in the file, as far as each begins where the last ended. Returns them in the
-    // order of the file: as many as `run` has room for.
+    // Begins the write-back of the oldest dirty chunk, of one file or (kNone) of any that is not
+    // set aside, and of those that follow it in the file, as far as each begins where the last
+    // ended. Returns them in the order of the file: as many as `run` has room for.
     std::span<const ChunkId> begin_write_back(FileId file, std::span<ChunkId> run);
     // The same for a given dirty chunk (kDirty), and those that follow it.
     std::span<const ChunkId> begin_run(ChunkId id, std::span<ChunkId> run);
     // Ends the write-back of one chunk. If it failed, the chunk is dirty as before.
     void written(ChunkId id, bool good);
+    // Sets a file aside, whose write-back fails, so that it does not hold up others; or takes it
+    // back, and then it is the next.
+    void set_aside(FileId file, bool aside);
+    // Returns how many chunks of such files wait for their write-back.
+    [[nodiscard]] uint64_t aside_count() const { return aside_.count; }
 
     // ---- Dropping
     // Forgets what lies in [first, last] of a file, dirty or not: it was cut off, or its storage
@@ -142,9 +148,9 @@ public:
     // Goes through the chunks of a file that are in its table; kNone: there are no more.
     [[nodiscard]] ChunkId first_of(FileId file) const { return files_[file].first; }
     [[nodiscard]] ChunkId next_of(ChunkId id) const { return links_[id].file_next; }
-    // Goes through the chunks of all files that wait for their write-back (kDirty), oldest first.
+    // Returns the chunk that has waited longest for its write-back (kDirty), of all files that are
+    // not set aside; kNone: there is none.
     [[nodiscard]] ChunkId first_dirty() const { return dirty_.first; }
-    [[nodiscard]] ChunkId next_dirty(ChunkId id) const { return links_[id].next; }
     [[nodiscard]] uint32_t chunks_of(FileId file) const { return files_[file].chunks; }
     [[nodiscard]] uint32_t dirty_of(FileId file) const { return files_[file].dirty; }
     [[nodiscard]] uint64_t dirty_count() const { return dirty_count_; }  // with kWriting
@@ -179,9 +185,11 @@ private:
     struct File {
         ChunkId first = kNone;
         uint32_t chunks = 0, dirty = 0;  // dirty: with kWriting
+        bool aside = false;
     };
 
     void append(List& list, ChunkId id);
+    void prepend(List& list, ChunkId id);
     void remove(List& list, ChunkId id);
     [[nodiscard]] size_t bucket_of(FileId file, uint64_t number) const;
     [[nodiscard]] ChunkId look_up(FileId file, uint64_t number) const;
@@ -192,6 +200,8 @@ private:
     [[nodiscard]] size_t next_turn() const { return turn_ + 1 < slabs_.size() ? turn_ + 1 : 0; }
     [[nodiscard]] ChunkId take_victim();
     void make_free(ChunkId id);
+    [[nodiscard]] List& dirty_list_of(FileId file) { return files_[file].aside ? aside_ : dirty_; }
+    [[nodiscard]] ChunkId oldest_dirty(FileId file) const;
     void set_dirty(ChunkId id);
     void set_clean(ChunkId id);
     void end_dirty(ChunkId id);
@@ -208,7 +218,9 @@ private:
     std::vector<FileId> free_files_;
     List clean_;  // the hand goes round it: from the first, and back to the end
     List dirty_;  // oldest first
+    List aside_;  // dirty ones of files that are set aside
     uint64_t dirty_count_ = 0;
+    uint64_t turns_ = 0;  // chunks that have become dirty
     uint32_t open_slabs_ = 0;
     uint32_t turn_ = 0;  // the slab that gave the last free chunk
     uint64_t hits_ = 0, misses_ = 0, evicted_ = 0;

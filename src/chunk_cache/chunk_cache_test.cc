@@ -194,6 +194,44 @@ TEST(ChunkCache, KnowsSoManyFiles) {
     EXPECT_EQ(cache.add_file().value(), 4u);
 }
 
+TEST(ChunkCache, AFileThatIsSetAsideHoldsUpNoOther) {
+    ChunkCache cache(kSmall);
+    cache.add_slab(0);
+    const FileId bad = cache.add_file().value(), good = cache.add_file().value();
+    std::array<ChunkId, 4> room{};
+    const auto begun = [&](FileId file) {
+        const auto run = cache.begin_write_back(file, room);
+        return std::vector<ChunkId>(run.begin(), run.end());
+    };
+    std::vector<ChunkId> of_bad;
+    for (const uint64_t number : {0, 2}) {
+        of_bad.push_back(fill(cache, bad, number));
+        change(cache, of_bad.back(), {0, 1});
+    }
+    const ChunkId of_good = fill(cache, good, 0);
+    change(cache, of_good, {0, 1});
+
+    ASSERT_EQ(begun(kNone), std::vector{of_bad[0]});
+    cache.set_aside(bad, true);
+    EXPECT_EQ(cache.aside_count(), 1u);  // the other one is being written
+    cache.written(of_bad[0], false);
+    EXPECT_EQ(cache.aside_count(), 2u);
+    EXPECT_EQ(begun(kNone), std::vector{of_good});
+    EXPECT_TRUE(begun(kNone).empty());
+    cache.written(of_good, true);
+    EXPECT_EQ(begun(bad), std::vector{of_bad[1]});  // what failed becomes the newest
+    cache.written(of_bad[1], false);
+    EXPECT_EQ(cache.check_invariants(), 0);
+
+    change(cache, of_good, {0, 1});
+    cache.set_aside(bad, false);
+    EXPECT_EQ(cache.aside_count(), 0u);
+    EXPECT_EQ(begun(kNone), std::vector{of_bad[0]});
+    cache.drop(bad, 0, 9);
+    EXPECT_EQ(begun(kNone), std::vector{of_good});
+    EXPECT_EQ(cache.check_invariants(), 0);
+}
+
 // A cache whose chunks hold a stamp instead of bytes, beside the storage below and what a reader
 // must see.
 class Model {
@@ -206,7 +244,10 @@ public:
     void step() {
         const auto file = static_cast<FileId>(prng_.below(3));
         const uint64_t number = prng_.below(8);
-        switch (prng_.below(9)) {
+        switch (prng_.below(10)) {
+            case 9:
+                cache_.set_aside(file, prng_.below(2) == 0);
+                break;
             case 8:
                 retire_or_restore(static_cast<uint32_t>(prng_.below(3)));
                 break;

@@ -214,6 +214,7 @@ void CacheOfFiles::forget_bytes(Inode& inode) {
     drop_chunks(inode, 0, ~0ull);
     if (chunks_.dirty_count() == 0) dirty_since_ns_ = 0;
     inode.error = {};
+    end_failure(inode);
     inode.mtime_ns = inode.ctime_ns = 0;
     inode.racy = true;  // a new file may get its number at once
     tell_readers(inode);
@@ -261,28 +262,6 @@ Status CacheOfFiles::take_error(Inode& inode) {
 uint64_t CacheOfFiles::version_of(const Inode& inode) const {
     const Lock lock(mutex_);
     return inode.version;
-}
-
-// Tries each dirty chunk once: those that fail become the newest.
-Status CacheOfFiles::flush() {
-    Lock lock(mutex_);
-    collect(chunk_cache::kNone);
-    uint64_t left = chunks_.dirty_count();
-    const uint64_t errors = counts_.write_errors;
-    while (chunks_.dirty_count() > 0 && left > 0) {
-        if (write_back(lock, nullptr)) {
-            --left;
-        } else {
-            changed_.wait(lock);  // for write-backs of other threads
-        }
-    }
-    // What is dirty without an error was written meanwhile.
-    if (chunks_.dirty_count() > 0) return counts_.write_errors == errors ? Status{} : last_error_;
-    lock.unlock();
-    // One half may have been under way.
-    for (int i = 0; log_ != nullptr && i < 2; ++i)
-        if (Status status = drain_log(); !status.ok()) return status;
-    return {};
 }
 
 }  // namespace penstock::file

@@ -98,7 +98,7 @@ Result<uint64_t> CacheOfFiles::write_chunks(Lock& lock, Inode& inode, const std:
                                             uint64_t size, uint64_t offset) {
     if (offset % chunk_size() != 0) return uint64_t{0};
     const uint64_t number = offset / chunk_size();
-    const uint64_t most = dirty_size_max() / chunk_size(), dirty = chunks_.dirty_count();
+    const uint64_t most = dirty_size_max() / chunk_size(), dirty = waiting_count(inode);
     const uint64_t room = most > dirty ? most - dirty + 1 : 1;  // one may go beyond
     const auto wanted = static_cast<size_t>(
         std::min<uint64_t>({size / chunk_size(), kCopyMax, room}));
@@ -146,9 +146,15 @@ Result<uint64_t> CacheOfFiles::write_chunks(Lock& lock, Inode& inode, const std:
 
 // Records that bytes of a pinned chunk are newer than storage. note_change() must follow.
 void CacheOfFiles::note_dirty(ChunkId id, chunk_cache::Range range) {
-    if (dirty_since_ns_ == 0) {
-        dirty_since_ns_ = base::monotonic_ns();
-        wake_.notify_one();
+    const chunk_cache::Chunk& chunk = chunks_.chunk(id);
+    if (chunk.state == chunk_cache::State::kClean && !chunk.stale) {
+        dirtied_ns_[id] = base::monotonic_ns();
+        if (dirty_since_ns_ == 0) {
+            dirty_since_ns_ = dirtied_ns_[id];
+            wake_.notify_one();
+        }
+        // What failed was cut off, or dropped, meanwhile.
+        if (chunks_.dirty_of(chunk.file) == 0) end_failure(*by_id_[chunk.file]);
     }
     chunks_.write(id, range);
     if (log_ != nullptr) logged_[id] = false;

@@ -275,7 +275,7 @@ void CacheOfFiles::tell_loss(Inode& inode) {
 FileCacheStatistics CacheOfFiles::statistics() const {
     const uint64_t log_size = log_ == nullptr ? 0 : log_->size();
     const Status log_failure = log_ == nullptr ? Status{} : log_->failure();
-    const std::lock_guard lock(mutex_);
+    Lock lock(mutex_);
     FileCacheStatistics result = counts_;
     result.tier_log_size = log_size;
     if (!log_failure.ok() && result.tier_log_error.empty())
@@ -311,6 +311,9 @@ FileCacheStatistics CacheOfFiles::statistics() const {
     }
     result.clean_size = chunks.clean * chunk_size();
     result.dirty_size = chunks_.dirty_count() * chunk_size();
+    const std::vector<FileBelow> failing = list_failing(&result);
+    lock.unlock();
+    name_failing(failing, &result);
     return result;
 }
 

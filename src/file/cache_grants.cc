@@ -37,14 +37,15 @@ Result<uint64_t> CacheOfFiles::grant(Inode& inode, uint64_t size, uint64_t offse
     inode.by_table = inode.was_granted = true;
     if (granted_since_ * chunk_size() > dirty_size_max() / kShareUncollected) collect(kNone);
     while (done < size) {
-        while (too_much_dirty())
-            if (Status s = make_room(lock); !s.ok()) return done > 0 ? Result<uint64_t>(done) : s;
+        while (too_much_dirty(inode))
+            if (Status s = make_room(lock, inode); !s.ok())
+                return done > 0 ? Result<uint64_t>(done) : s;
         const uint64_t at = offset + done, number = at / chunk_size();
         auto found = grantable(lock, inode, number);
         if (!found.ok()) return done > 0 ? Result<uint64_t>(done) : found.status();
         const ChunkId id = found.value();
         if (id == kNone) {
-            const Status none{ENOMEM, "file cache", "all of its memory was given back or lost"};
+            const Status none{ENOMEM, "file cache", "it has no memory for what is written"};
             return done > 0 ? Result<uint64_t>(done) : none;
         }
         const auto seen = shown(lock, inode, id, (offset + size - 1) / chunk_size());
@@ -119,7 +120,7 @@ void CacheOfFiles::unpin_grant(const Grant& grant) {
 }
 
 // Returns a chunk with the file's bytes, pinned. Beyond the end of the file they are zeros. kNone:
-// all memory was given back or lost.
+// all memory was given back or lost, or has bytes that cannot be written.
 Result<chunk_cache::ChunkId> CacheOfFiles::grantable(Lock& lock, Inode& inode, uint64_t number) {
     for (;;) {
         const bool beyond = valid_size(inode, number) == 0 && !chunks_.holds(inode.id, number);
@@ -127,7 +128,8 @@ Result<chunk_cache::ChunkId> CacheOfFiles::grantable(Lock& lock, Inode& inode, u
                             : arrived(lock, inode, number, number);
         if (!found.ok() || found.value() != kNone || chunks_.open_slabs() == 0) return found;
         if (!grants_.empty()) withdraw(Grant(grants_.oldest()));
-        if (Status status = make_room(lock); !status.ok()) return status;
+        if (grants_.empty() && !may_make_room()) return found;
+        if (Status status = make_room(lock, inode); !status.ok()) return status;
     }
 }
 
@@ -140,14 +142,12 @@ void CacheOfFiles::collect_one(const Grant& of) {
         continue;
     if (grant::end(seen) <= grant::begin(seen)) return;
     Inode& inode = *by_id_[of.file];
-    if (dirty_since_ns_ == 0) dirty_since_ns_ = base::monotonic_ns();
     // Any program may have written the word.
     const auto most = static_cast<uint32_t>(chunk_size());
     const chunk_cache::Range range{grant::begin(seen), std::min(grant::end(seen), most)};
     if (range.empty()) return;
-    chunks_.write(of.chunk, range);
+    note_dirty(of.chunk, range);
     leave_unsettled(of, range);
-    if (log_ != nullptr) logged_[of.chunk] = false;
     drop_in_tier(inode, of.number, of.number);
     uint64_t size = inode.size;
     shared_->take_end(inode.slot, &size);

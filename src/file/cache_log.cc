@@ -191,8 +191,8 @@ bool CacheOfFiles::sync_to_log(Lock& lock, Inode& inode, bool data_only, Status*
     if (!status->ok()) return true;
     if (!logs(inode) || inode.log.unlogged != inode.log.stored) return false;
     std::vector<ChunkId> chunks;
-    for (ChunkId id = chunks_.first_dirty(); id != kNone; id = chunks_.next_dirty(id))
-        if (chunks_.chunk(id).file == inode.id) chunks.push_back(id);
+    for (ChunkId id = chunks_.first_of(inode.id); id != kNone; id = chunks_.next_of(id))
+        if (chunks_.chunk(id).state == chunk_cache::State::kDirty) chunks.push_back(id);
     // The others are being written back. They may have been written meanwhile.
     if (chunks.size() < chunks_.dirty_of(inode.id))
         for (ChunkId id = chunks_.first_of(inode.id); id != kNone; id = chunks_.next_of(id))

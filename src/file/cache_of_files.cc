@@ -44,6 +44,7 @@ Result<std::shared_ptr<CacheOfFiles>> CacheOfFiles::create(const FileCacheOption
             ++made->counts_.allocations;
         }
     }
+    made->dirtied_ns_.resize(made->memory_.slab_count() * kSlabChunks);
     if (options.shared)
         if (Status status = made->share(); !status.ok()) return status;
     const uint64_t near_size = made->window_ != nullptr ? made->window_->size()
@@ -62,6 +63,7 @@ Result<std::shared_ptr<CacheOfFiles>> CacheOfFiles::create(const FileCacheOption
     if (made->log_ != nullptr)
         made->drain_thread_ = std::thread([self = made.get()] { self->drain(); });
     made->thread_ = std::thread([self = made.get()] { self->work(); });
+    made->retry_thread_ = std::thread([self = made.get()] { self->retry_failing(); });
     for (int i = 0; i < kReadersAhead; ++i)
         made->readers_ahead_.emplace_back([self = made.get()] { self->read_ahead(); });
     if (options.keep_free > 0) made->watch_ = std::thread([self = made.get()] { self->watch(); });
@@ -78,7 +80,8 @@ CacheOfFiles::~CacheOfFiles() {
     wake_watch_.notify_all();
     wake_tier_.notify_all();
     wake_drain_.notify_all();
-    for (std::thread* thread : {&thread_, &watch_, &tier_thread_, &drain_thread_})
+    wake_retry_.notify_all();
+    for (std::thread* thread : {&thread_, &retry_thread_, &watch_, &tier_thread_, &drain_thread_})
         if (thread->joinable()) thread->join();
     for (std::thread& reader : readers_ahead_) reader.join();
     if (log_ != nullptr && log_->size() == 0) (void)log_->remove();
@@ -148,6 +151,7 @@ bool CacheOfFiles::forget_idle_file() {
         if (inode == nullptr || inode->handles > 0 || inode->log.is_logged() ||
             !chunks_.remove_file(inode->id).ok())
             continue;
+        end_failure(*inode);
         by_id_[inode->id] = nullptr;
         if (window_ != nullptr) window_->remove_file(inode->id);
         if (tier_ != nullptr) tier_->remove_file(inode->id);
@@ -230,12 +234,12 @@ uint64_t CacheOfFiles::size_of(const Inode& inode) const {
 
 // ---- Writing
 
-// Makes room for a chunk, or for more dirty bytes. Errors: that of the write-back which should have
-// made it; trying on would not end.
-Status CacheOfFiles::make_room(Lock& lock) {
-    const uint64_t errors = counts_.write_errors;
-    if (!write_back(lock, nullptr)) changed_.wait_for(lock, kLookEvery);
-    return counts_.write_errors == errors ? Status{} : last_error_;
+// Makes room for a chunk of a file, or for more of its dirty bytes. Errors: those of write-backs of
+// this file. Another file that fails is set aside, so trying on ends.
+Status CacheOfFiles::make_room(Lock& lock, Inode& inode) {
+    Inode* const of = inode.failing.has_value() ? &inode : nullptr;
+    if (!write_back(lock, of)) changed_.wait_for(lock, kLookEvery);
+    return of != nullptr && inode.failing.has_value() ? inode.failing->error : Status{};
 }
 
 // Takes an absent chunk, and puts `all` into it before anyone can see it. Returns kNone if there is
@@ -258,7 +262,7 @@ Result<chunk_cache::ChunkId> CacheOfFiles::replace(Lock& lock, Inode& inode, uin
 
 // Returns a chunk that may be written, pinned. `from` are its bytes from its first one on; if it
 // was absent and they replace all that the file has there, it has them already. kNone: all memory
-// was given back or lost.
+// was given back or lost, or has bytes that cannot be written.
 Result<chunk_cache::ChunkId> CacheOfFiles::writable(Lock& lock, Inode& inode, uint64_t number,
                                                     std::span<const std::byte> from, bool* has) {
     for (;;) {
@@ -267,7 +271,8 @@ Result<chunk_cache::ChunkId> CacheOfFiles::writable(Lock& lock, Inode& inode, ui
         auto found = *has ? replace(lock, inode, number, from)
                           : arrived(lock, inode, number, number);
         if (!found.ok() || found.value() != kNone || chunks_.open_slabs() == 0) return found;
-        if (Status status = make_room(lock); !status.ok()) return status;
+        if (!may_make_room()) return found;
+        if (Status status = make_room(lock, inode); !status.ok()) return status;
     }
 }
 
@@ -333,8 +338,8 @@ Result<uint64_t> CacheOfFiles::write(Inode& inode, const FileBelow& below, const
     uint64_t done = 0;
     Lock lock(mutex_);
     while (done < size) {
-        while (too_much_dirty())
-            if (Status status = make_room(lock); !status.ok())
+        while (too_much_dirty(inode))
+            if (Status status = make_room(lock, inode); !status.ok())
                 return done > 0 ? Result<uint64_t>(done) : status;
         const Writing chunks{inode.id, (offset + done) / chunk_size(),
                              (offset + size - 1) / chunk_size()};
@@ -477,16 +482,14 @@ void CacheOfFiles::work() {
         for (const uint32_t slab : std::vector(retiring_)) write_back_slab(lock, slab);
         for (const chunk_cache::FileId id : std::exchange(unused_, {}))
             if (by_id_[id] != nullptr) close_idle_files(lock, *by_id_[id]);
-        uint64_t errors = counts_.write_errors;
-        while (much_dirty() && !stopping_ && counts_.write_errors == errors)
+        while (much_dirty() && !stopping_)
             if (!write_back(lock, nullptr)) break;
         const auto age = std::chrono::nanoseconds(
             dirty_since_ns_ == 0 ? 0 : base::monotonic_ns() - dirty_since_ns_);
         if (age < options_.dirty_age) continue;
         // What is dirty now, and no more: a writer may be as fast as this thread.
-        errors = counts_.write_errors;
         for (uint64_t left = chunks_.dirty_count(); left > 0 && !stopping_; --left)
-            if (!write_back(lock, nullptr) || counts_.write_errors != errors) break;
+            if (!write_back(lock, nullptr)) break;
         if (dirty_since_ns_ != 0) dirty_since_ns_ = base::monotonic_ns();
     }
 }

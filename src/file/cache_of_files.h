@@ -14,6 +14,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <span>
 #include <thread>
 #include <unordered_map>
@@ -79,6 +81,14 @@ struct Inode {
     bool idle = false;         // it has no handle, and is dirty
     bool by_table = false;     // the last reader used the shared table
     bool was_granted = false;  // a program that wrote it may have it open without a handle
+    // Its write-back has failed, and is tried again by itself at next_ns, after pauses that grow.
+    struct Failing {
+        Status error;
+        uint64_t since_ns = 0;  // when the oldest byte that waits was written
+        uint64_t next_ns = 0;
+        std::chrono::nanoseconds pause{0};
+    };
+    std::optional<Failing> failing;
     FileBelow reader, writer;  // of some handle, until the last is closed and nothing is dirty
     Status error;              // of a write-back, until a sync tells it
     LogState log;              // only with a log of writes
@@ -151,7 +161,8 @@ private:
     [[nodiscard]] std::byte* address(ChunkId id) const;
     [[nodiscard]] uint64_t chunk_size() const { return options_.chunk_size; }
     [[nodiscard]] uint64_t dirty_size_max() const;
-    [[nodiscard]] bool too_much_dirty() const;
+    [[nodiscard]] uint64_t waiting_count(const Inode& inode) const;
+    [[nodiscard]] bool too_much_dirty(const Inode& inode) const;
     [[nodiscard]] bool much_dirty() const;
     void set_size(Inode& inode, uint64_t size);
     [[nodiscard]] uint32_t valid_size(const Inode& inode, uint64_t number) const;
@@ -194,7 +205,12 @@ private:
                             std::span<const std::byte> all);
     Result<ChunkId> writable(Lock& lock, Inode& inode, uint64_t number,
                              std::span<const std::byte> from, bool* has);
-    Status make_room(Lock& lock);
+    Status make_room(Lock& lock, Inode& inode);
+    // Returns whether a write-back may give memory: not where only files that fail have dirty
+    // bytes.
+    [[nodiscard]] bool may_make_room() const {
+        return chunks_.aside_count() == 0 || chunks_.dirty_count() > chunks_.aside_count();
+    }
     Result<bool> write_through(Lock& lock, Inode& inode, const FileBelow& below,
                                const std::byte* from, uint64_t size, uint64_t offset);
     Result<uint64_t> write_some(Lock& lock, Inode& inode, const FileBelow& below,
@@ -204,6 +220,15 @@ private:
     bool write_back(Lock& lock, Inode* of);
     void write_back_run(Lock& lock, std::span<const ChunkId> run);
     Status write_run(Inode& inode, std::span<const ChunkId> run, uint64_t size);
+    // ---- Files that cannot be written
+    bool note_failure(Inode& inode, const Status& status, uint64_t oldest_ns);
+    void end_failure(Inode& inode);
+    void tell_failure(Lock& lock, FileBelow file, const Status& status);
+    void retry(Lock& lock);
+    void retry_failing();
+    [[nodiscard]] uint64_t oldest_dirty_ns() const;
+    [[nodiscard]] std::vector<FileBelow> list_failing(FileCacheStatistics* to) const;
+    static void name_failing(std::span<const FileBelow> files, FileCacheStatistics* to);
     void note_own_change(Lock& lock, Inode& inode, int descriptor);
     void note_new_bytes(Lock& lock, Inode& inode, int descriptor);
     void note_time(Inode& inode);
@@ -314,9 +339,12 @@ private:
     std::vector<Inode*> by_id_;
     std::vector<bool> lost_;  // of each device: its memory cannot be used any more
     FileCacheStatistics counts_;
-    Status last_error_;            // of a write-back
-    uint64_t dirty_since_ns_ = 0;  // 0: nothing is dirty
-    uint64_t versions_ = 0;        // the last that a file got
+    Status last_error_;                         // of a write-back
+    uint64_t dirty_since_ns_ = 0;               // 0: nothing is dirty
+    std::vector<uint64_t> dirtied_ns_;          // of each chunk: when it became dirty
+    std::multiset<uint64_t> writing_since_ns_;  // the same of runs that are being written
+    std::set<std::pair<uint64_t, chunk_cache::FileId>> failing_;  // by Failing::next_ns
+    uint64_t versions_ = 0;                                       // the last that a file got
     unsigned idle_count_ = 0;
     std::vector<uint32_t> given_back_;  // slabs whose devices have their memory
     uint64_t withheld_ = 0;             // of them, those that only grow() takes again
@@ -327,8 +355,9 @@ private:
     std::condition_variable ahead_;  // of the threads that read ahead
     std::unique_ptr<CacheReadahead> readahead_;
     std::vector<std::thread> readers_ahead_;
-    std::condition_variable wake_tier_, wake_drain_;
+    std::condition_variable wake_tier_, wake_drain_, wake_retry_;
     std::thread thread_;        // writes back
+    std::thread retry_thread_;  // the same for files whose write-back has failed
     std::thread drain_thread_;  // only with options_.tier_writes
     std::thread tier_thread_;   // fills the tier; only with options_.tier
     std::thread watch_;  // gives memory back and takes it again; only with options_.keep_free

@@ -144,14 +144,21 @@ uint64_t CacheOfFiles::dirty_size_max() const {
     return options_.dirty_size_max != 0 ? options_.dirty_size_max : all / 4;
 }
 
+// Returns how many chunks count for a writer of a file. What cannot be written counts apart, so
+// that it does not hold up the writers of other files.
+uint64_t CacheOfFiles::waiting_count(const Inode& inode) const {
+    const uint64_t apart = chunks_.aside_count();
+    return inode.failing.has_value() ? apart : chunks_.dirty_count() - apart;
+}
+
 // Writers wait for write-backs.
-bool CacheOfFiles::too_much_dirty() const {
-    return chunks_.dirty_count() * chunk_size() > dirty_size_max();
+bool CacheOfFiles::too_much_dirty(const Inode& inode) const {
+    return waiting_count(inode) * chunk_size() > dirty_size_max();
 }
 
 // The thread writes back what is oldest, so that writers need not wait.
 bool CacheOfFiles::much_dirty() const {
-    return chunks_.dirty_count() * chunk_size() > dirty_size_max() / 2;
+    return (chunks_.dirty_count() - chunks_.aside_count()) * chunk_size() > dirty_size_max() / 2;
 }
 
 // Writes the chunks of a run to the file below, without the lock.
@@ -193,7 +200,10 @@ bool CacheOfFiles::write_back(Lock& lock, Inode* of) {
 // Writes back chunks whose write-back was begun in the chunk cache.
 void CacheOfFiles::write_back_run(Lock& lock, std::span<const ChunkId> run) {
     Inode& inode = *by_id_[chunks_.chunk(run.front()).file];
-    const uint64_t size = inode.size;
+    const uint64_t size = inode.size, begun_ns = base::monotonic_ns();
+    uint64_t oldest_ns = begun_ns;
+    for (const ChunkId id : run) oldest_ns = std::min(oldest_ns, dirtied_ns_[id]);
+    const auto since = writing_since_ns_.insert(oldest_ns);
     ++inode.writing;
     for (const ChunkId id : run) settle(lock, id);
     // Before a sync can find nothing dirty, it must know what the log lacks.
@@ -212,22 +222,26 @@ void CacheOfFiles::write_back_run(Lock& lock, std::span<const ChunkId> run) {
     if (status.ok()) note_own_change(lock, inode, inode.writer.descriptor);
     const bool lost = !status.ok() && lost_by_transfer(lock, run);
     --inode.writing;
+    writing_since_ns_.erase(since);
     bool lost_bytes = false;
     for (const ChunkId id : run) {
-        if (status.ok())
+        if (status.ok()) {
             counts_.bytes_written += chunks_.chunk(id).writing.end -
                                      chunks_.chunk(id).writing.begin;
+            dirtied_ns_[id] = begun_ns;  // of what was written meanwhile
+        }
         chunks_.written(id, status.ok());
         if (is_lost(id) && lose_chunk(id)) lost_bytes = true;
     }
     if (lost_bytes) tell_loss(inode);
-    if (!status.ok() && !lost) {
-        ++counts_.write_errors;
-        inode.error = last_error_ = status;
-    }
+    const bool failed = !status.ok() && !lost;
+    const bool tells = failed ? note_failure(inode, status, oldest_ns) : inode.failing.has_value();
+    if (!failed) end_failure(inode);
+    FileBelow told = tells ? inode.writer : FileBelow();
     if (chunks_.dirty_count() == 0) dirty_since_ns_ = 0;
     changed_.notify_all();
     close_idle_files(lock, inode);
+    if (tells) tell_failure(lock, std::move(told), failed ? status : Status{});
 }
 
 }  // namespace penstock::file

@@ -273,6 +273,102 @@ TEST_F(FileCacheTest, AFullDiskIsToldOnceAndLosesNothing) {
     EXPECT_EQ(std::memcmp(&bytes_of(path)[60'000], "kept", 4), 0);
 }
 
+// Without a queue of their own each of them would take a turn of `dirty_age`.
+TEST_F(FileCacheTest, FilesThatCannotBeWrittenDelayNoOther) {
+    constexpr int kBad = 8;
+    std::mutex mutex;
+    std::vector<std::pair<std::string, int>> told;
+    make({.dirty_age = std::chrono::milliseconds(1000),
+          .write_failed = [&](const std::string& path, const Status& status) {
+              const std::lock_guard lock(mutex);
+              told.emplace_back(path, status.error_number());
+          }});
+    std::vector<std::string> paths;
+    std::vector<CachedFile> files;
+    for (int i = 0; i < kBad; ++i) {
+        paths.push_back(write_file(("bad" + std::to_string(i)).c_str(), 100));
+        files.push_back(open(paths.back()));
+    }
+    const std::string good = write_file("good", 100);
+    const CachedFile file = open(good);
+    const auto wait_for = [&](const std::function<bool()>& done) {
+        for (int i = 0; i < 1000 && !done(); ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        EXPECT_TRUE(done());
+    };
+    for (const CachedFile& bad : files) ASSERT_TRUE(bad.write("kept", 4, 60'000).ok());
+    {
+        const FileSizeLimit limit(20'000);
+        ASSERT_TRUE(file.write("good", 4, 0).ok());
+        const auto begin = std::chrono::steady_clock::now();
+        wait_for([&] { return std::memcmp(bytes_of(good).data(), "good", 4) == 0; });
+        EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(kBad / 2));
+        wait_for([&] { return cache_.statistics().failing_count == kBad; });
+        const FileCacheStatistics now = cache_.statistics();
+        ASSERT_EQ(now.failing.size(), kBad);
+        EXPECT_NE(std::ranges::find(paths, now.failing[0].path), paths.end());
+        EXPECT_NE(now.failing[0].error.find("File too large"), std::string::npos);
+        EXPECT_EQ(now.failing[0].dirty_size, kChunk);
+        EXPECT_GE(now.dirty_age_ms, now.failing[0].dirty_age_ms);
+        EXPECT_GE(now.failing[0].dirty_age_ms, 1000u);
+        EXPECT_EQ(cache_.flush().error_number(), EFBIG);
+    }
+    wait_for([&] { return cache_.statistics().dirty_size == 0; });
+    EXPECT_EQ(cache_.statistics().failing_count, 0u);
+    EXPECT_EQ(cache_.statistics().dirty_age_ms, 0u);
+    for (const std::string& path : paths) {
+        EXPECT_EQ(std::memcmp(&bytes_of(path)[60'000], "kept", 4), 0);
+        const std::lock_guard lock(mutex);
+        EXPECT_EQ(std::ranges::count(told, std::pair(path, EFBIG)), 1);
+        EXPECT_EQ(std::ranges::count(told, std::pair(path, 0)), 1);
+    }
+}
+
+TEST_F(FileCacheTest, BytesThatCannotBeWrittenStopNoOtherWriter) {
+    make({.dirty_size_max = 64 * kChunk, .dirty_age = std::chrono::hours(1)});
+    const std::string path = write_file("bad", 100), other = write_file("good", 100);
+    const CachedFile bad = open(path), good = open(other);
+    const Bytes bytes = some_bytes(400 * kChunk, 1);
+    constexpr uint64_t kFar = 1 << 24;
+    {
+        const FileSizeLimit limit(kFar);
+        uint64_t done = 0;  // of the first file
+        Status status;
+        for (; status.ok() && done < bytes.size(); done += kChunk)
+            status = bad.write(&bytes[done], kChunk, kFar + done).status();
+        EXPECT_EQ(status.error_number(), EFBIG);
+        EXPECT_LE(done, 130 * kChunk);
+        ASSERT_EQ(good.write(bytes.data(), bytes.size(), 0).value(), bytes.size());
+        EXPECT_TRUE(good.sync().ok());
+        EXPECT_EQ(bytes_of(other), bytes);
+        EXPECT_EQ(read(bad, kChunk, kFar), Bytes(bytes.begin(), bytes.begin() + kChunk));
+        ASSERT_TRUE(bad.truncate(0).ok());
+        EXPECT_EQ(cache_.statistics().failing_count, 0u);
+    }
+    ASSERT_TRUE(bad.write("kept", 4, 0).ok());
+    EXPECT_TRUE(bad.sync().ok() || bad.sync().ok());  // the first may tell of what was cut off
+    EXPECT_EQ(bytes_of(path).size(), 4u);
+}
+
+// Where they may take all memory, writes of other files go to storage at once.
+TEST_F(FileCacheTest, AMemoryFullOfWhatCannotBeWrittenStopsNoOtherWriter) {
+    make({.dirty_size_max = kCacheSize, .dirty_age = std::chrono::hours(1)});
+    const std::string path = write_file("bad", 100), other = write_file("good", 100);
+    const CachedFile bad = open(path), good = open(other);
+    const Bytes bytes = some_bytes(40 * kChunk + 77, 1);
+    constexpr uint64_t kFar = 1 << 24;
+    const FileSizeLimit limit(kFar);
+    Status status;
+    for (uint64_t i = 0; status.ok() && i < 2000; ++i)
+        status = bad.write(bytes.data(), kChunk, kFar + i * kChunk).status();
+    EXPECT_EQ(status.error_number(), EFBIG);
+    ASSERT_EQ(good.write(bytes.data(), bytes.size(), 0).value(), bytes.size());
+    EXPECT_EQ(read(good, bytes.size(), 0), bytes);
+    EXPECT_TRUE(good.sync().ok());
+    EXPECT_EQ(bytes_of(other), bytes);
+    ASSERT_TRUE(bad.truncate(0).ok());
+}
+
 TEST_F(FileCacheTest, RefusesWhatItCannotBe) {
     EXPECT_EQ(FileCache::create({}).status().error_number(), EINVAL);
     EXPECT_EQ(FileCache::create({.devices = {device_}, .size = 1 << 20}).status().error_number(),

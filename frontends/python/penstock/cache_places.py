@@ -35,6 +35,8 @@ _RESIZE_SECONDS = 10.0
 _ANSWER_BYTES = 1 << 20
 _END_SECONDS = 600.0  # without progress
 NOT_WRITTEN = "some of it could not be written: "
+_LOG_BYTES = 1 << 20
+_LOG_NAME_BYTES = 200
 _PEER = struct.Struct("<iII")  # of SO_PEERCRED: process, user, group
 
 Found = TypeVar("Found")
@@ -85,6 +87,28 @@ def folder() -> Path:
             str(made), f"other users may use it (try: chmod 700 {shlex.quote(str(made))})"
         )
     return made
+
+
+def log_file(path: str) -> str:
+    """Return the file for the lines of a process that nobody watches; empty if none can be made.
+
+    It is named after the folder that is cached. One that has grown large gets `.old` at its end.
+    """
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    name = path.strip("/").replace("/", "-") or "root"
+    if len(os.fsencode(name)) > _LOG_NAME_BYTES:
+        name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    for parent in (lambda: Path(state) / "penstock", folder):
+        with contextlib.suppress(OSError, CommandError):
+            made = parent()
+            made.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = made / f"{name}.log"
+            with open(file, "ab"):  # it can be written
+                pass
+            if file.stat().st_size > _LOG_BYTES:
+                file.replace(made / f"{name}.log.old")
+            return str(file)
+    return ""
 
 
 def _process_of(connection: socket.socket) -> int:

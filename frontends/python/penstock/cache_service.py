@@ -55,6 +55,7 @@ class Service:
     tier: str = ""
     tier_size: int = 0
     tier_writes: bool = False
+    log: str = ""  # set by start(), where the process is detached
     more: list[str] = field(default_factory=list)  # further options
 
     def words(self) -> list[str]:
@@ -73,6 +74,7 @@ class Service:
             ("--tier", self.tier),
             ("--tier-size", self.tier_size),
             ("--tier-writes", int(self.tier_writes)),
+            ("--log", self.log),
         ):
             if value:
                 words += [option, str(value)]
@@ -127,9 +129,10 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start the process and return when it serves; raise CommandError with its reason if not.
 
-    `detached`: the process prints nothing, and is in a session of its own. `bound`: the process
-    ends when this one does, however this one ends.
+    `detached`: what the process prints goes to its log file, and it is in a session of its own.
+    `bound`: the process ends when this one does, however this one ends.
     """
+    service.log = cache_places.log_file(service.path) if detached else ""
     told, tells = os.pipe()
     # This process alone has the end to write to, and never closes it.
     starter = os.pipe()[0] if bound else -1

@@ -152,7 +152,8 @@ def run(arguments: argparse.Namespace) -> int:
         device = devices_of(service)
         if arguments.json:
             told = {"path": path, "mountpoint": mountpoint, "pid": process.pid, "device": device}
-            print(json.dumps({**told, "cache_size": arguments.cache_size}, indent=2), flush=True)
+            told |= {"cache_size": arguments.cache_size, "log": service.log}
+            print(json.dumps(told, indent=2), flush=True)
         else:
             print(
                 f"{printable(mountpoint)}: mounted, {devices_text(arguments.cache_size, device)}"

@@ -187,6 +187,7 @@ def run(arguments: argparse.Namespace) -> int:
         size = arguments.cache_size
         if arguments.json:
             told = {"path": path, "pid": process.pid, "device": device, "cache_size": size}
+            told["log"] = service.log
             print(json.dumps(told, indent=2), flush=True)
         else:
             print(

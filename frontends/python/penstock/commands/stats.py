@@ -76,6 +76,28 @@ def _tier(told: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _waiting(told: dict[str, Any]) -> list[str]:
+    """Return the lines of what waits for storage, and of the files that it does not take."""
+    from penstock.cache_service import printable
+
+    if "failing" not in told:  # a process that was started before an update
+        return []
+    lines = []
+    if told["dirty_age_ms"]:
+        lines.append(f"  waits     {told['dirty_age_ms'] / 1000:>10.1f} s, the oldest dirty byte")
+    for file in told["failing"]:
+        name = _shortened(file["path"], told["path"]) if file["path"] else "a file without a name"
+        lines.append(
+            f"  fails     {name}: {file['error']} ({size_text(file['dirty_size'])},"
+            f" {file['dirty_age_ms'] / 1000:.0f} s old, again in {file['retry_ms'] / 1000:.0f} s)"
+        )
+    if told["failing_count"] > len(told["failing"]):
+        lines.append(f"  fails     {told['failing_count'] - len(told['failing']):,} more files")
+    if told["log"]:
+        lines.append(f"  messages  in {printable(told['log'])}")
+    return lines
+
+
 def table(told: dict[str, Any]) -> list[str]:
     """Return the lines of a cache."""
     from penstock.cache_service import printable
@@ -100,6 +122,7 @@ def table(told: dict[str, Any]) -> list[str]:
         lines.append(f"  bypassed  {size_text(told['bytes_bypassed']):>12} (no room)")
     if told["write_errors"]:
         lines.append(f"  errors    {told['write_errors']:>12,} of write-backs")
+    lines += _waiting(told)
     if told["files"]:
         lines.append(f"  {'file':<{_NAME_COLUMNS}} {'hits':>10} {'served':>10} {'cached':>10}")
     return lines + [
