@@ -239,6 +239,9 @@ void Clients::answer(int connection, const CacheRequest& request, int descriptor
                 reply = descriptor < 0 ? CacheReply{.error = EBADF}
                                        : files_.open(descriptor, request.writes);
                 break;
+            case Request::kDrop:
+                reply = descriptor < 0 ? CacheReply{.error = EBADF} : files_.drop_bytes(descriptor);
+                break;
             case Request::kUsed:
                 files_.used(request);
                 return;

@@ -35,6 +35,8 @@ public:
     // a file of the mount is served. Errors: those of kOpen.
     cache_protocol::CacheReply open(int descriptor, uint32_t how);
     cache_protocol::CacheReply fetch(const cache_protocol::CacheRequest& request);
+    // Writes back the file behind a program's descriptor, and drops what is cached of it.
+    cache_protocol::CacheReply drop_bytes(int descriptor);
     void used(const cache_protocol::CacheRequest& request);
     // Answers kGrant, kSync, kFlush, kPass and kError for a file.
     cache_protocol::CacheReply change(const cache_protocol::CacheRequest& request);

@@ -128,6 +128,28 @@ CacheReply ReadFiles::open_of_mount(uint64_t inode, int descriptor) {
     return enter(key, entry);
 }
 
+CacheReply ReadFiles::drop_bytes(int descriptor) {
+    struct stat status {};
+    if (fstat(descriptor, &status) != 0) return error_reply(errno);
+    const bool is_of_mount = mount_ != 0 && status.st_dev == mount_;
+    const Key key{is_of_mount ? below_mount_ : status.st_dev, status.st_ino};
+    // What programs write by grants is taken from them first.
+    if (const auto entry = find(key); entry != nullptr && entry->writes) take_out(key, entry);
+    auto file = cache_.opened(key.first, key.second);
+    if (!file.ok() && is_of_mount) return error_reply(file.status().error_number());
+    if (!file.ok()) {
+        const int own = ::open(link_of(descriptor).c_str(), O_RDONLY | O_CLOEXEC);
+        if (own < 0) return error_reply(errno);
+        file = cache_.adopt(own);
+        if (!file.ok()) return error_reply(file.status().error_number());
+    }
+    CacheReply reply{};
+    const uint64_t cached_size = file.value().use().cached_size;
+    reply.error = file.value().refresh().error_number();
+    if (reply.error == 0) reply.size = cached_size;
+    return reply;
+}
+
 CacheReply ReadFiles::enter(const Key& key, const std::shared_ptr<Entry>& entry) {
     make_room();
     entry->size = entry->file.size();

@@ -140,7 +140,12 @@ public:
     // Compares the file below with what is cached, and drops the chunks if another program has
     // changed it (inode, size or times). Does nothing while chunks are dirty. Each open does it.
     Status revalidate() const;
-    // Drops clean chunks that overlap a range, because the file below was changed there.
+    // Writes back what is dirty, and drops all that is cached of the file, whether the file below
+    // seems to have changed or not: the next reads ask storage. Errors: those of flush(); EBUSY,
+    // the file is being written all the time.
+    Status refresh() const;
+    // Drops chunks that overlap a range, because the file below was changed there. What was written
+    // to them and not synced is lost.
     void drop(uint64_t offset, uint64_t size) const;
     // Brings a range into the cache, as read() does, and copies nothing. Returns how many bytes
     // from `offset` on are there; fewer than asked at the end of the file, and where memory is

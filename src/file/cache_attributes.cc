@@ -259,6 +259,22 @@ Status CacheOfFiles::take_error(Inode& inode) {
     return std::exchange(inode.error, {});
 }
 
+Status CacheOfFiles::refresh(Inode& inode, const FileBelow& below) {
+    constexpr int kTriesMax = 16;
+    for (int tries = 0; tries < kTriesMax; ++tries) {
+        if (Status status = sync(inode, false, false); !status.ok()) return status;
+        uint64_t version = 0;
+        {
+            const std::lock_guard lock(mutex_);
+            version = inode.version;
+            inode.racy = true;  // so its times tell nothing
+        }
+        if (Status status = revalidate(inode, below); !status.ok()) return status;
+        if (version_of(inode) != version) return {};
+    }
+    return {EBUSY, "file cache", "the file is being written all the time"};
+}
+
 uint64_t CacheOfFiles::version_of(const Inode& inode) const {
     const Lock lock(mutex_);
     return inode.version;

@@ -109,6 +109,7 @@ public:
     Status sync(Inode& inode, bool durable, bool data_only);
     Status truncate(Inode& inode, const File& file, uint64_t size);
     Status revalidate(Inode& inode, const FileBelow& below);
+    Status refresh(Inode& inode, const FileBelow& below);
     void drop(Inode& inode, uint64_t offset, uint64_t size);
     Result<uint64_t> fetch(Inode& inode, uint64_t size, uint64_t offset);
     void observe(Inode& inode, uint64_t size, uint64_t offset);

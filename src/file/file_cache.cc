@@ -86,6 +86,7 @@ uint64_t CachedFile::size() const { return file_->cache->size_of(*file_->inode);
 Status CachedFile::revalidate() const {
     return file_->cache->revalidate(*file_->inode, file_->below);
 }
+Status CachedFile::refresh() const { return file_->cache->refresh(*file_->inode, file_->below); }
 void CachedFile::drop(uint64_t offset, uint64_t size) const {
     file_->cache->drop(*file_->inode, offset, size);
 }

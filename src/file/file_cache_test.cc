@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -67,6 +68,50 @@ TEST_F(FileCacheTest, AFileChangedBelowIsReadAnew) {
     write_file("a", 40'000);
     file = open(path);
     EXPECT_EQ(read(file, 50'000, 0), bytes_of(path));
+}
+
+TEST_F(FileCacheTest, ARefreshStoresWhatWasWrittenAndReadsStorageAgain) {
+    const std::string path = write_file("a", 10 * kChunk);
+    const CachedFile file = open(path);
+    Bytes expected = read(file, 10 * kChunk, 0);
+    const uint64_t version = file.version(), before = cache_.statistics().bytes_read;
+    ASSERT_TRUE(file.write("new", 3, kChunk + 5).ok());
+    ASSERT_TRUE(file.refresh().ok());
+    std::memcpy(&expected[kChunk + 5], "new", 3);
+    EXPECT_EQ(bytes_of(path), expected);
+    EXPECT_NE(file.version(), version);
+    EXPECT_EQ(cache_.statistics().clean_size, 0u);
+    EXPECT_EQ(read(file, 10 * kChunk, 0), expected);
+    EXPECT_EQ(cache_.statistics().bytes_read - before, 10 * kChunk);
+}
+
+TEST_F(FileCacheTest, ARefreshBesideWritesLosesNone) {
+    make({.dirty_age = std::chrono::milliseconds(1)});
+    const std::string path = write_file("a", 64 * kChunk);
+    const CachedFile file = open(path);
+    Bytes expected = bytes_of(path);
+    std::atomic<bool> ended = false;
+    std::thread writer([&] {
+        base::Prng prng(7);
+        for (int step = 0; step < 20'000; ++step) {
+            const uint64_t size = prng.below(2 * kChunk) + 1;
+            const uint64_t offset = prng.below(expected.size() - size);
+            std::fill_n(&expected[offset], size, static_cast<std::byte>(prng.below(256)));
+            if (!file.write(&expected[offset], size, offset).ok()) break;
+        }
+        ended = true;
+    });
+    int refreshed = 0;
+    while (!ended) {
+        const Status status = file.refresh();
+        refreshed += status.ok() ? 1 : 0;
+        EXPECT_TRUE(status.ok() || status.error_number() == EBUSY) << status.message();
+    }
+    writer.join();
+    EXPECT_GT(refreshed, 0);
+    EXPECT_EQ(read(file, expected.size(), 0), expected);
+    ASSERT_TRUE(file.sync().ok());
+    EXPECT_EQ(bytes_of(path), expected);
 }
 
 TEST_F(FileCacheTest, ReadsMoreThanItHoldsAndWritesMoreThanMayBeDirty) {

@@ -26,9 +26,9 @@ from typing import Any, TypeVar
 
 from penstock.errors import CommandError
 
-_VERSION = 1  # of the protocol: include/penstock/abi/cache_protocol.h
+VERSION = 1  # of the protocol: include/penstock/abi/cache_protocol.h
 _STATISTICS, _STOP, _FLUSH, _GIVE_BACK, _GROW = 4, 5, 8, 12, 13
-_REPLY = struct.Struct("<iIQQQ")
+REPLY = struct.Struct("<iIQQQ")
 _ANSWER_SECONDS = 5.0  # that a process may take to tell its statistics, or a path to be found
 _SHOW_SECONDS = 0.2
 _RESIZE_SECONDS = 10.0
@@ -152,7 +152,7 @@ def touched(path: str, touch: Callable[[], Found]) -> Found:
     if failed:
         raise failed[0]
     for place in living():
-        if place.mountpoint and _is_below(os.path.abspath(path), place.mountpoint):
+        if place.mountpoint and is_below(os.path.abspath(path), place.mountpoint):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
                 connection.settimeout(_ANSWER_SECONDS)
                 with contextlib.suppress(OSError):
@@ -190,7 +190,8 @@ def require_alive(path: str) -> None:
         )
 
 
-def _is_below(path: str, parent: str) -> bool:
+def is_below(path: str, parent: str) -> bool:
+    """Return whether `path` is `parent` or lies in it."""
     return path == parent or path.startswith(parent.rstrip("/") + "/")
 
 
@@ -242,7 +243,7 @@ def claimed(path: str, mountpoint: str) -> Iterator[Place]:
     with open(folder() / "claims", "ab") as claims:
         fcntl.flock(claims, fcntl.LOCK_EX)
         for other in living():
-            if _is_below(path, other.path) or _is_below(other.path, path):
+            if is_below(path, other.path) or is_below(other.path, path):
                 over = "has a cache already" if other.path == path else "overlaps with that cache"
                 told = path if other.path == path else f"{path}, {other.path}"
                 raise CommandError(told, f"{over} (try: penstock stats {shlex.quote(other.path)})")
@@ -259,7 +260,7 @@ def claimed(path: str, mountpoint: str) -> Iterator[Place]:
 def find_resolved(path: str) -> Place | None:
     """Return the place of the process that caches the files of `path`, which has no links."""
     for place in living():
-        if _is_below(path, place.path) or (place.mountpoint and _is_below(path, place.mountpoint)):
+        if is_below(path, place.path) or (place.mountpoint and is_below(path, place.mountpoint)):
             return place
     return None
 
@@ -276,7 +277,7 @@ def _ask(
     seconds: float = _ANSWER_SECONDS,
     show: Callable[[dict[str, Any]], None] | None = None,
 ) -> bytes:
-    request = struct.pack("<IIIIQQQQ", kind, _VERSION, 0, 0, 0, 0, 0, size)
+    request = struct.pack("<IIIIQQQQ", kind, VERSION, 0, 0, 0, 0, 0, size)
     end, written = time.monotonic() + seconds, -1
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(min(seconds, _ANSWER_SECONDS if show is None else _SHOW_SECONDS))
@@ -349,9 +350,9 @@ def flush(place: Place, show: Callable[[dict[str, Any]], None] | None = None) ->
 
 def _resize(place: Place, kind: int, size: int) -> int:
     answer = _ask(place, kind, size, _RESIZE_SECONDS)
-    if len(answer) != _REPLY.size:
+    if len(answer) != REPLY.size:
         raise CommandError(place.path, "its cache has ended")
-    error, _, _, _, changed = _REPLY.unpack(answer)
+    error, _, _, _, changed = REPLY.unpack(answer)
     if error == errno.ETIMEDOUT:
         raise CommandError(place.path, "the memory of its cache is still in use (try again)")
     if error:

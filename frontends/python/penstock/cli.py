@@ -34,6 +34,8 @@ VERBS = {
     "residency": "show what the OS page cache holds of files, as a bar or as runs",
     "calibrate": "measure what reads of a file system cost, for choosing their routes",
     "serve": "keep files of a folder in device memory, for programs that penstock run starts",
+    "warm": "bring files of a folder into its cache, before programs read them",
+    "drop": "drop what a cache has of files, after storage has got other bytes",
     "stats": "show what a file cache holds and serves",
     "run": "run an unmodified program, reading ahead of it where storage is slow",
     "mount": "show a folder through a cache of its files in device memory",

@@ -19,7 +19,7 @@ COMMAND = [sys.executable, "-m", "penstock"]
 
 
 # What some print on standard output is their program's; mounts and caches have tests of their own.
-QUIET = ("run", "trace", "preempt", "mount", "umount", "serve")
+QUIET = ("run", "trace", "preempt", "mount", "umount", "serve", "warm", "drop")
 PRINTING = [verb for verb in cli.VERBS if verb not in QUIET]
 
 

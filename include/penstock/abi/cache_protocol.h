@@ -19,9 +19,9 @@ enum class Request : uint32_t {
     kHello,
     // With a descriptor of a file -> its slot, device and inode in the table. With `writes` it can
     // be written by grants.
-    kOpen,
+    kOpen = 1,
     // Range of an opened file -> how many bytes from `offset` on are in the table now.
-    kFetch,
+    kFetch = 2,
     // Range of an opened file that was used for the first time; has no reply.
     kUsed,
     // -> JSON, in place of a reply.
@@ -37,13 +37,16 @@ enum class Request : uint32_t {
     // Writes back a file, and takes it out of the table: a call that is not served changes it.
     kPass,
     // The same for a file whose name is about to go. The program does not wait long.
-    kClose,
+    kClose = 10,
     // -> the error of the file's write-backs, told once.
     kError,
     // Gives `size` bytes of memory back -> how many it gave.
     kGiveBack = 12,
     // Takes as many again -> how many it took.
     kGrow = 13,
+    // With a descriptor of a file: writes it back, and drops what is cached of it -> how many bytes
+    // it dropped.
+    kDrop = 14,
 };
 
 struct CacheRequest {
@@ -57,7 +60,8 @@ struct CacheRequest {
 
 // Errors of kOpen: EAGAIN, the file is being changed, ask again later; any other, it is not cached.
 // Of kFetch: ESTALE, open it again; any other is that of storage. Of kGiveBack: ETIMEDOUT, the
-// memory is in use; any other is that of a write-back. Of kGrow: ENOMEM.
+// memory is in use; any other is that of a write-back. Of kGrow: ENOMEM. Of
+// kDrop: EBUSY, the file is being written all the time; any other is that of a write-back.
 struct CacheReply {
     int32_t error = 0;  // or an errno
     uint32_t slot = 0;  // kHello: the number of the writer
