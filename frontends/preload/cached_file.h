@@ -63,9 +63,6 @@ CachedFile* file_at(int fd);
 bool is_served(int fd, CachedFile& file);
 // Takes the position from the kernel. Returns false if others may use it.
 bool own_position(int fd, CachedFile& file, uint64_t* position);
-// Copies between the program's memory and the arena. Returns false if the program's memory cannot
-// be used so: the kernel answers with EFAULT then.
-bool copy_checked(char* to, const char* from, size_t size, const char* theirs);
 // Copies bytes of the table. Returns how many; fewer where some are not cached or are not the
 // file's.
 size_t read_table(const CacheMapping& cache, const CachedFile& file, char* to, size_t size,

@@ -12,6 +12,7 @@
 
 #include "cached_file.h"
 #include "cached_writes.h"
+#include "checked_copy.h"
 #include "descriptors.h"
 #include "next.h"
 #include "start.h"
@@ -31,14 +32,6 @@ constinit CachedFile files[kDescriptorsMax];
 std::atomic<int> highest{-1};  // no descriptor above it is alone
 char folder[PATH_MAX];         // ends with a slash
 size_t folder_size = 0;
-
-// The buffer that the kernel has last written for this thread. Other memory is written by the
-// kernel first, which answers EFAULT where a copy here would end the program.
-struct Buffer {
-    const char *begin, *end;
-};
-__thread Buffer known_source __attribute__((tls_model("initial-exec")));
-__thread Buffer known_buffer __attribute__((tls_model("initial-exec")));
 
 bool is_in_folder(int fd) {
     char link[] = "/proc/self/fd/0000000000";
@@ -147,50 +140,6 @@ bool own_position(int fd, CachedFile& file, uint64_t* position) {
 }
 
 CachedFile* file_at(int fd) { return fd >= 0 && fd < kDescriptorsMax ? &files[fd] : nullptr; }
-
-namespace {
-
-// Has the kernel copy within this program. Returns how many bytes it copied; fewer, or -1: some of
-// the memory may not be used so.
-ssize_t copy_by_kernel(char* to, const char* from, size_t size) {
-    static std::atomic<bool> refused{false};  // by the kernel's configuration, or by a sandbox
-    if (!refused.load(std::memory_order_relaxed)) {
-        const iovec target{to, size};
-        const iovec source{const_cast<char*>(from), size};
-        const ssize_t got = syscall(SYS_process_vm_readv, getpid(), &target, 1, &source, 1, 0);
-        if (got >= 0 || (errno != ENOSYS && errno != EPERM && errno != EACCES)) return got;
-        refused.store(true, std::memory_order_relaxed);
-    }
-    int ends[2];
-    if (syscall(SYS_pipe2, ends, O_CLOEXEC) != 0) return -1;
-    size_t done = 0;
-    for (ssize_t got = 1; done < size && got > 0; done += got > 0 ? static_cast<size_t>(got) : 0) {
-        constexpr size_t kPartMax = 4096;  // a pipe has room for so much
-        const size_t part = size - done < kPartMax ? size - done : kPartMax;
-        got = kernel::write(ends[1], from + done, part);
-        if (got > 0) got = kernel::read(ends[0], to + done, static_cast<size_t>(got));
-    }
-    kernel::close(ends[0]);
-    kernel::close(ends[1]);
-    return static_cast<ssize_t>(done);
-}
-
-}  // namespace
-
-bool copy_checked(char* to, const char* from, size_t size, const char* theirs) {
-    Buffer& known = theirs == to ? known_buffer : known_source;
-    if (theirs >= known.begin && theirs + size <= known.end) [[likely]] {
-        memcpy(to, from, size);
-        return true;
-    }
-    if (copy_by_kernel(to, from, size) != static_cast<ssize_t>(size)) return false;
-    if (theirs == known.end) {
-        known.end = theirs + size;
-    } else {
-        known = {theirs, theirs + size};
-    }
-    return true;
-}
 
 size_t read_table(const CacheMapping& cache, const CachedFile& file, char* to, size_t size,
                   uint64_t offset, bool* first_use) {
@@ -425,8 +374,6 @@ void change_flags(int fd) {
     internal::give_up_position(fd, false);
     file->state.store(kUnknown);
 }
-
-void forget_buffers() { known_buffer = known_source = {}; }
 
 off_t owned_position(int fd) {
     if (!internal::caching.load(std::memory_order_relaxed)) return -1;

@@ -67,8 +67,6 @@ void give_positions_in_child();
 off_t seek_cached(int fd, off_t offset, int whence);
 // The flags of a descriptor change: how it is served is asked again.
 void change_flags(int fd);
-// Memory of the program was unmapped.
-void forget_buffers();
 // Returns the position of a descriptor; -1: the kernel has it. Leaves errno.
 off_t owned_position(int fd);
 

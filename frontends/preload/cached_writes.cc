@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cached_file.h"
+#include "checked_copy.h"
 #include "descriptors.h"
 #include "next.h"
 

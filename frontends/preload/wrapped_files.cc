@@ -10,6 +10,7 @@
 #include "cached_file.h"
 #include "cached_files.h"
 #include "cached_writes.h"
+#include "checked_copy.h"
 #include "device_memory.h"
 #include "feeder.h"
 #include "wrap.h"
@@ -159,7 +160,6 @@ WRAP(int, munmap, (void* begin, size_t size)) {
     const Next* libc = next();
     if (libc == nullptr) return kernel::munmap(begin, size);
     unmapped(begin);
-    forget_buffers();
     return libc->munmap(begin, size);
 }
 

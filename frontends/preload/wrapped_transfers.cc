@@ -9,6 +9,7 @@
 #include "cached_file.h"
 #include "cached_files.h"
 #include "cached_writes.h"
+#include "checked_copy.h"
 #include "descriptors.h"
 #include "device_memory.h"
 #include "observer.h"
@@ -99,7 +100,6 @@ ssize_t send_cached(int out, int in, off_t* offset, size_t size) {
     }
     const int error = errno;
     kernel::munmap(part, room);
-    forget_buffers();
     errno = error;
     if (done > 0) return done;
     return sent < 0 ? -1 : kNotCached;
