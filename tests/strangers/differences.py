@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .suite import ABSENT, FAILED, HUNG, PASSED, SKIPPED, Outcomes
+from .suite import ABSENT, FAILED, HUNG, PASSED, SKIPPED, WHOLE, Outcomes
 
 EXPECTED = Path(__file__).parent / "expected.txt"
 
@@ -62,10 +62,9 @@ class Difference:
 
 
 def compare(alone: Outcomes, under: Outcomes) -> dict[str, tuple[str, str]]:
-    """Return the tests with two outcomes. If either run hung, that is the only difference."""
-    if HUNG in alone.values() or HUNG in under.values():
-        first = HUNG if HUNG in alone.values() else worst(alone)
-        second = HUNG if HUNG in under.values() else worst(under)
+    """Return the tests with two outcomes; one for all if either run hung or was skipped."""
+    if any(HUNG in run.values() or WHOLE in run for run in (alone, under)):
+        first, second = worst(alone), worst(under)
         return {"": (first, second)} if first != second else {}
     found = {}
     for test in sorted(alone.keys() | under.keys()):

@@ -44,8 +44,8 @@ def run_case(case: Case, place: Place, environment: dict[str, str]) -> tuple[Out
     else:
         folder = Path(tempfile.mkdtemp(prefix="case-", dir=place.folder))
         folder.chmod(0o755)
-    words = tuple(word.replace("{folder}", str(folder)) for word in case.command)
-    own = {name: text.replace("{folder}", str(folder)) for name, text in case.environment.items()}
+    words = tuple(_filled(word, place, folder) for word in case.command)
+    own = {name: _filled(text, place, folder) for name, text in case.environment.items()}
     variables = {**environment, **own}
     limit = case.seconds_max * (1 if place.way == ALONE else SLOWER)
     done = processes.run((*place.prefix, *words), folder, limit, variables)
@@ -57,6 +57,12 @@ def run_case(case: Case, place: Place, environment: dict[str, str]) -> tuple[Out
     return outcomes, done.output, done.seconds
 
 
+def _filled(text: str, place: Place, folder: Path) -> str:
+    for name, value in (("folder", folder), ("way", place.way), ("penstock", place.penstock)):
+        text = text.replace(f"{{{name}}}", str(value))
+    return text
+
+
 class SuiteRun:
     """The run of one suite in some ways."""
 
@@ -65,9 +71,9 @@ class SuiteRun:
     ) -> None:
         self.suite = suite
         self.copies = copies
-        self.work = work
         self.expected = expected
         self.say = say
+        self.ways = ways.Ways(work)
         self.log = Log(work / "logs")
         # A case sees neither a user's settings nor another run's library.
         self.environment = {
@@ -76,6 +82,7 @@ class SuiteRun:
             if not name.startswith(("PYTHON", "LD_PRELOAD", "PENSTOCK_"))
         }
         self.environment["LC_ALL"] = "C.UTF-8"
+        self.alone: dict[str, tuple[Outcomes, str, float]] = {}  # of each case, the last run
 
     def run(self, chosen: Sequence[str], only_case: str = "*") -> list[Row]:
         """Run the suite in the chosen ways; return a row for each."""
@@ -101,7 +108,7 @@ class SuiteRun:
         with contextlib.ExitStack() as stack:
             places = []
             for way in (ALONE, row.way):
-                place = stack.enter_context(ways.place(way, self.suite, self.work))
+                place = stack.enter_context(self.ways.place(way, self.suite))
                 self.suite.prepare(self.copies, place)
                 places.append(place)
             for case in cases:
@@ -109,7 +116,9 @@ class SuiteRun:
 
     def _compare(self, row: Row, case: Case, alone: Place, under: Place) -> None:
         for last in (False, True):
-            first, first_output, first_seconds = run_case(case, alone, self.environment)
+            if last or case.name not in self.alone:
+                self.alone[case.name] = run_case(case, alone, self.environment)
+            first, first_output, first_seconds = self.alone[case.name]
             second, second_output, second_seconds = run_case(case, under, self.environment)
             found = compare(first, second)
             if last or not found or all(self._reason(row.way, case, test) for test in found):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 PASSED, FAILED, SKIPPED, HUNG, ABSENT = "passed", "failed", "skipped", "hung", "absent"
 Outcomes = dict[str, str]  # of each test, by its name within the case
+WHOLE = "all"  # the name of all tests of a case that was skipped
 
 # How programs are run. `alone` is what the others are compared with.
 ALONE = "alone"
@@ -27,6 +28,7 @@ class Place:
 
     way: str
     folder: Path  # programs work below it; in a mount if the way is one
+    penstock: Path  # the command `penstock`
     prefix: tuple[str, ...] = ()  # words before each command
 
 
@@ -49,7 +51,11 @@ def by_exit_code(done: Finished) -> Outcomes:
 
 @dataclass(frozen=True)
 class Case:
-    """A program with tests of a suite. `{folder}` in its words stands for the folder it runs in."""
+    """A program with tests of a suite.
+
+    In its words `{folder}` stands for the folder it runs in, `{way}` for the way, and `{penstock}`
+    for the command.
+    """
 
     name: str
     command: Sequence[str]
@@ -57,6 +63,11 @@ class Case:
     read: Reader = by_exit_code
     folder: str = ""  # below the place's; empty: a new one for each run
     environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def words(text: str) -> list[str]:
+    """Return a list that is easier to read as a text."""
+    return text.split()
 
 
 def nothing_is_missing(_copies: Path) -> str:
@@ -96,7 +107,7 @@ def tap(done: Finished) -> Outcomes:
         for planned in range(1, int(plan[1]) + 1):
             outcomes.setdefault(str(planned), ABSENT)
         if plan[1] == "0":
-            outcomes["all"] = SKIPPED
+            outcomes[WHOLE] = SKIPPED
     if done.code != 0:
         outcomes["end"] = FAILED
     elif not outcomes:

@@ -20,92 +20,109 @@ from .suite import ALONE, Place, Suite
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = os.environ.get("PYTHONPATH") or str(ROOT / "build/release/python")
 COMMAND_SECONDS_MAX = 120.0
+UNMOUNT_SECONDS_MAX = 20.0  # a program that was killed may hold a mount for a moment
 CACHE_SIZE = "256M"
 
-# The package is imported without PYTHONPATH, which programs under us would inherit.
-_MAIN = "import sys; sys.path[:0] = sys.argv.pop(1).split(':'); sys.argv[0] = 'penstock'; "
-_MAIN += "from penstock.cli import main; sys.exit(main())"
-PENSTOCK = (sys.executable, "-c", _MAIN, BUILT)
-
-
-def penstock(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the command of the build tree."""
-    return subprocess.run(
-        [*PENSTOCK, *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        timeout=COMMAND_SECONDS_MAX,
-    )
+# The command of the build tree, which is found without PYTHONPATH: programs would inherit that.
+COMMAND = """#!{python}
+import sys
+sys.path[:0] = {paths!r}
+from penstock.cli import main
+sys.exit(main())
+"""
 
 
 class WayError(Exception):
     """A cache or a mount could not be started, or did not end."""
 
 
-def _must(done: subprocess.CompletedProcess[str]) -> None:
-    if done.returncode != 0:
-        raise WayError((done.stdout + done.stderr).strip())
+class Ways:
+    """The ways below a working folder, and the command that makes them."""
 
+    def __init__(self, work: Path) -> None:
+        self.work = work
+        runtime = work / "runtime"
+        runtime.mkdir(parents=True, exist_ok=True)
+        runtime.chmod(0o700)
+        os.environ["XDG_RUNTIME_DIR"] = str(runtime)
+        self.command = work / "penstock"
+        self.command.write_text(COMMAND.format(python=sys.executable, paths=BUILT.split(":")))
+        self.command.chmod(0o755)
 
-def _cleared(folder: Path) -> Path:
-    shown = folder / "shown"
-    if os.path.ismount(shown):  # of a run that was killed
-        _must(penstock("umount", "--force", shown))
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    folder.chmod(0o755)
-    return folder
-
-
-@contextlib.contextmanager
-def place(way: str, suite: Suite, work: Path) -> Iterator[Place]:
-    """Give the place of a way, and take it away again."""
-    os.environ["XDG_RUNTIME_DIR"] = str(work / "runtime")
-    (work / "runtime").mkdir(parents=True, exist_ok=True, mode=0o700)
-    folder = _cleared(work / suite.name / way)
-    if way == ALONE:
-        yield Place(way, folder)
-    elif way == "run":
-        yield Place(way, folder, (*PENSTOCK, "run"))
-    elif way == "trace":
-        yield Place(way, folder, (*PENSTOCK, "trace", "-o", str(folder.parent / "recorded")))
-        (folder.parent / "recorded").unlink(missing_ok=True)
-    elif way in ("cache", "write-back"):
-        options = ["--write-back"] if way == "write-back" else []
-        with _cached(folder):
-            yield Place(way, folder, (*PENSTOCK, "run", "--cache", str(folder), *options))
-    elif way == "mount":
-        with _mounted(_cleared(folder / "below"), _cleared(folder / "shown"), suite.mount_options):
-            yield Place(way, folder / "shown")
-    else:
-        raise ValueError(f"there is no way {way!r}")
-
-
-@contextlib.contextmanager
-def _cached(folder: Path) -> Iterator[None]:
-    device = ("--device", "cpu:1")
-    _must(penstock("serve", "--cache", folder, "--cache-size", CACHE_SIZE, *device, "--detach"))
-    try:
-        yield
-    finally:
-        _must(penstock("serve", "--cache", folder, "--stop"))
-
-
-@contextlib.contextmanager
-def _mounted(below: Path, shown: Path, options: Sequence[str]) -> Iterator[None]:
-    device = ("--device", "cpu:1")
-    _must(penstock("mount", below, shown, "--cache-size", CACHE_SIZE, *device, *options))
-    try:
-        yield
-    finally:
-        done = penstock("umount", shown)
-        for _ in range(20):  # a process that was killed may hold the mount for a moment
-            if done.returncode == 0:
-                break
-            time.sleep(0.5)
-            done = penstock("umount", shown)
+    def penstock(self, *words: str | Path) -> str:
+        """Run the command, which succeeds or is a WayError; return its output."""
+        done = subprocess.run(
+            [self.command, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=COMMAND_SECONDS_MAX,
+        )
         if done.returncode != 0:
-            penstock("umount", "--force", shown)
             raise WayError((done.stdout + done.stderr).strip())
+        return done.stdout
+
+    def _cleared(self, folder: Path) -> Path:
+        shown = folder / "shown"
+        if os.path.ismount(shown):  # of a run that was killed
+            self.penstock("umount", "--force", shown)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        folder.chmod(0o755)
+        return folder
+
+    @contextlib.contextmanager
+    def place(self, way: str, suite: Suite) -> Iterator[Place]:
+        """Give the place of a way, and take it away again."""
+        folder = self._cleared(self.work / suite.name / way)
+        run = (str(self.command), "run")
+        if way == ALONE:
+            yield Place(way, folder, self.command)
+        elif way == "run":
+            yield Place(way, folder, self.command, run)
+        elif way == "trace":
+            recorded = folder.parent / "recorded"
+            yield Place(way, folder, self.command, (*run, "--trace", str(recorded)))
+            recorded.unlink(missing_ok=True)
+        elif way in ("cache", "write-back"):
+            options = ["--write-back"] if way == "write-back" else []
+            with self._cached(folder):
+                yield Place(way, folder, self.command, (*run, "--cache", str(folder), *options))
+        elif way == "mount":
+            below, shown = self._cleared(folder / "below"), self._cleared(folder / "shown")
+            with self._mounted(below, shown, suite.mount_options):
+                yield Place(way, shown, self.command)
+        else:
+            raise ValueError(f"there is no way {way!r}")
+
+    @contextlib.contextmanager
+    def _cached(self, folder: Path) -> Iterator[None]:
+        size = ("--cache-size", CACHE_SIZE, "--device", "cpu:1")
+        self.penstock("serve", "--cache", folder, *size, "--detach")
+        try:
+            yield
+        finally:
+            self.penstock("serve", "--cache", folder, "--stop")
+
+    @contextlib.contextmanager
+    def _mounted(self, below: Path, shown: Path, options: Sequence[str]) -> Iterator[None]:
+        size = ("--cache-size", CACHE_SIZE, "--device", "cpu:1")
+        self.penstock("mount", below, shown, *size, *options)
+        try:
+            yield
+        finally:
+            self._unmount(shown)
+
+    def _unmount(self, shown: Path) -> None:
+        deadline = time.monotonic() + UNMOUNT_SECONDS_MAX
+        while True:
+            try:
+                self.penstock("umount", shown)
+                return
+            except WayError:
+                if time.monotonic() > deadline:
+                    with contextlib.suppress(WayError):
+                        self.penstock("umount", "--force", shown)
+                    raise
+            time.sleep(0.5)
