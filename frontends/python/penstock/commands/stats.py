@@ -19,6 +19,7 @@ from penstock.errors import CommandError
 EXAMPLE = """\
   $ penstock stats /mnt/nfs/images --once
   $ penstock stats --json
+  $ penstock stats --format prometheus > /var/lib/node_exporter/penstock.prom
 """
 
 _NAME_COLUMNS = 40
@@ -29,7 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `penstock stats`."""
     parser.add_argument("path", metavar="PATH", nargs="?", help="a folder with a cache, or below")
     parser.add_argument("--once", action="store_true", help="print the table once, also here")
-    parser.add_argument("--json", action="store_true", help="print one JSON object, once")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="print one JSON object, once")
+    forms.add_argument(
+        "--format",
+        choices=["table", "prometheus"],
+        default="table",
+        help="prometheus: print metrics as Prometheus reads them, once",
+    )
 
 
 def _shortened(name: str, root: str) -> str:
@@ -158,6 +166,12 @@ def run(arguments: argparse.Namespace) -> int:
         if path is not None and silent:
             raise silent[0]
         print(json.dumps({"caches": caches}, indent=2))
+        return _told(silent)
+    if arguments.format == "prometheus":
+        from penstock.metrics import text_of
+
+        caches, silent = _all(path)
+        print(text_of(caches, [error.subject for error in silent]), end="")
         return _told(silent)
     live = sys.stdout.isatty() and not arguments.once
     while True:
