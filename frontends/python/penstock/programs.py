@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -17,6 +18,8 @@ from penstock.errors import CommandError, ProgramError, UsageError
 _LIBRARY = "libpenstock-preload.so"
 _ELF_CLASS_64 = 2
 _PT_INTERP = 3
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+_SHELLS = {"ash", "bash", "busybox", "dash", "fish", "ksh", "mksh", "sh", "yash", "zsh"}
 
 
 def installed_file(name: str) -> str:
@@ -89,19 +92,53 @@ def environment(**settings: str) -> dict[str, str]:
     return {**os.environ, **settings, "LD_PRELOAD": f"{library}:{others}" if others else library}
 
 
+def _ignored_by_shell() -> int:
+    """Return the mask of the signals that the shell ignores that started this process.
+
+    Python forgets which signals were ignored that it ignores itself. Shells pass on what they
+    ignore; other programs, such as sshd and Node, ignore signals for themselves alone.
+    """
+    parent = f"/proc/{os.getppid()}"
+    with contextlib.suppress(OSError):
+        if os.path.basename(os.readlink(f"{parent}/exe")) in _SHELLS:
+            for line in Path(parent, "status").read_text(errors="replace").splitlines():
+                if line.startswith("SigIgn:"):
+                    return int(line.split()[1], 16)
+    return 0
+
+
+def give_back_signals() -> None:
+    """Take back what Python has changed of the signals: this process becomes a program."""
+    _take_back(_ignored_by_shell())
+
+
+def _take_back(ignored: int) -> None:
+    for number in _IGNORED_BY_PYTHON:
+        keeps = ignored & 1 << (number - 1)
+        signal.signal(number, signal.SIG_IGN if keeps else signal.SIG_DFL)
+
+
 def run_to_end(words: list[str], path: str, variables: dict[str, str]) -> int:
     """Run a program and return its exit code, as a shell gives it.
 
     Ctrl-C goes to the program, which shares the terminal; SIGTERM and SIGHUP are passed on.
     """
     old = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignored = _ignored_by_shell()
+    # Where it is ignored the kernel tells no exit code.
+    children = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+    def become() -> None:
+        _take_back(ignored)
+        for number, before in ((signal.SIGINT, old), (signal.SIGCHLD, children)):
+            signal.signal(number, signal.SIG_IGN if before == signal.SIG_IGN else signal.SIG_DFL)
+
     try:
         program = subprocess.Popen(
             words,
             executable=path,
             env=variables,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-            restore_signals=True,
+            preexec_fn=become,  # noqa: PLW1509
             close_fds=False,  # the program gets what the shell has opened for it
         )
     except OSError as error:
@@ -109,7 +146,7 @@ def run_to_end(words: list[str], path: str, variables: dict[str, str]) -> int:
         raise ProgramError(path, cause, found=error.errno != errno.ENOENT) from None
     finally:
         signal.signal(signal.SIGINT, old)
-    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     passed = {
         number: signal.signal(number, lambda got, _: program.send_signal(got))
         for number in (signal.SIGTERM, signal.SIGHUP)
@@ -117,7 +154,7 @@ def run_to_end(words: list[str], path: str, variables: dict[str, str]) -> int:
     try:
         code = program.wait()
     finally:
-        signal.signal(signal.SIGINT, ignored)
+        signal.signal(signal.SIGINT, old)
         for number, handler in passed.items():
             signal.signal(number, handler)
     return code if code >= 0 else 128 - code

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -25,7 +24,13 @@ from typing import IO
 from penstock.arguments import add_tier, chosen_tier
 from penstock.commands import trace
 from penstock.errors import CommandError, ProgramError, UsageError
-from penstock.programs import environment, find_program, program_words, run_to_end
+from penstock.programs import (
+    environment,
+    find_program,
+    give_back_signals,
+    program_words,
+    run_to_end,
+)
 
 TYPE_CHECKING = False  # typing's, whose loading is a tenth of a short command's time
 if TYPE_CHECKING:
@@ -211,8 +216,7 @@ def _run(arguments: argparse.Namespace, words: list[str], settings: dict[str, st
     if arguments.trace is not None or arguments.cache is not None:
         return _run_beside(arguments, words, settings)
     path = find_program(words[0])
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)  # Python ignores them
+    give_back_signals()
     try:
         os.execve(path, words, environment(**settings))
     except OSError as error:
