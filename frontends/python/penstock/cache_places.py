@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import select
@@ -98,7 +99,8 @@ def log_file(path: str) -> str:
     name = path.strip("/").replace("/", "-") or "root"
     if len(os.fsencode(name)) > _LOG_NAME_BYTES:
         name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
-    for parent in (lambda: Path(state) / "penstock", folder):
+    parents: tuple[Callable[[], Path], ...] = (lambda: Path(state) / "penstock", folder)
+    for parent in parents:
         with contextlib.suppress(OSError, CommandError):
             made = parent()
             made.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -227,7 +229,24 @@ def of_process(pid: int) -> Place | None:
         path, name = (words[words.index(option) + 1] for option in (b"--path", b"--socket"))
     except (OSError, ValueError, IndexError):
         return None
-    return Place(os.fsdecode(path), os.fsdecode(name))
+    mountpoint = words[words.index(b"--mount") + 1] if b"--mount" in words[:-1] else b""
+    return Place(os.fsdecode(path), os.fsdecode(name), os.fsdecode(mountpoint))
+
+
+def _elsewhere() -> Iterator[Place]:
+    """Return the places of this user's processes that were started with another environment.
+
+    A mount that was made at the start of the machine is one, for a user who has logged in.
+    """
+    for folder_of_process in Path("/proc").glob("[0-9]*"):
+        try:
+            name = (folder_of_process / "comm").read_bytes()
+            mine = folder_of_process.stat().st_uid == os.geteuid()
+        except OSError:  # it has ended meanwhile
+            continue
+        place = of_process(int(folder_of_process.name)) if name == b"penstock-cache\n" else None
+        if mine and place is not None and os.path.exists(place.socket):
+            yield place
 
 
 @contextlib.contextmanager
@@ -259,7 +278,7 @@ def claimed(path: str, mountpoint: str) -> Iterator[Place]:
 
 def find_resolved(path: str) -> Place | None:
     """Return the place of the process that caches the files of `path`, which has no links."""
-    for place in living():
+    for place in itertools.chain(living(), _elsewhere()):
         if is_below(path, place.path) or (place.mountpoint and is_below(path, place.mountpoint)):
             return place
     return None

@@ -7,6 +7,7 @@ import os
 import select
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -174,6 +175,19 @@ def start(
         cause = "was killed before it served: memory may be short (try a smaller cache)"
         raise CommandError(PROGRAM, cause)
     raise CommandError(PROGRAM, f"ended with code {code} before it served")
+
+
+def tell_systemd() -> None:
+    """Tell the service manager, if it has started this process and waits for that: all serves."""
+    address = os.environ.pop("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    with (
+        contextlib.suppress(OSError),
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
+    ):
+        manager.connect(address.replace("@", "\0", 1) if address[0] == "@" else address)
+        manager.send(b"READY=1\n")
 
 
 def devices_of(service: Service) -> str:

@@ -127,6 +127,15 @@ def _dispatch(words: Sequence[str]) -> int:
         raise
 
 
+def _words() -> Sequence[str] | None:
+    """Return the command line, also where mount(8) has run this; None: nothing is to be done."""
+    if os.path.basename(sys.argv[0]).startswith(("mount.", "umount.")):
+        from penstock.mount_helper import words_of
+
+        return words_of(sys.argv[0], sys.argv[1:])
+    return sys.argv[1:]
+
+
 def _subject_and_cause(error: CommandError | OSError) -> tuple[str, str]:
     if isinstance(error, CommandError):
         return error.subject, error.cause
@@ -222,7 +231,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         _name_output()
-        return _dispatch(sys.argv[1:] if words is None else words)
+        given = _words() if words is None else words
+        return 0 if given is None else _dispatch(given)
 
     code = _attempt(run)
     # Flush here: an error of a flush at exit would be reported by Python in its own form.

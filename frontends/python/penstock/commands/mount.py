@@ -123,6 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
         printable,
         quoted,
         start,
+        tell_systemd,
     )
 
     path = resolved(arguments.path)
@@ -164,4 +165,5 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process gets it too, and ends
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    tell_systemd()
     return process.wait()
