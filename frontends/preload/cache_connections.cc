@@ -115,7 +115,7 @@ bool exchange(Connection& connection, CacheRequest request, int descriptor, Cach
     }
     ssize_t moved;
     do {
-        moved = syscall(SYS_sendmsg, fd, &message, MSG_NOSIGNAL);
+        moved = kernel::call(SYS_sendmsg, fd, &message, MSG_NOSIGNAL);
     } while (moved < 0 && errno == EINTR);
     if (moved != sizeof request) return false;
     piece = {reply, sizeof *reply};
@@ -126,7 +126,7 @@ bool exchange(Connection& connection, CacheRequest request, int descriptor, Cach
                              request.kind == Request::kPass || request.kind == Request::kGrant;
     int periods = writes_back ? kLongPeriods : 1;
     do {
-        moved = syscall(SYS_recvmsg, fd, &message, MSG_CMSG_CLOEXEC);
+        moved = kernel::call(SYS_recvmsg, fd, &message, MSG_CMSG_CLOEXEC);
     } while (moved < 0 && (errno == EINTR || (errno == EAGAIN && --periods > 0)));
     if (moved != sizeof *reply) return false;
     const cmsghdr* head = CMSG_FIRSTHDR(&message);
@@ -274,7 +274,8 @@ void tell_cache(const CacheMapping& cache, const CacheRequest& request) {
     if (connection == nullptr) return;
     const int fd = connection->fd.load();
     if (fd >= 0 && is_ours(*connection, fd))
-        syscall(SYS_sendto, fd, &request, sizeof request, MSG_NOSIGNAL | MSG_DONTWAIT, nullptr, 0);
+        kernel::call(SYS_sendto, fd, &request, sizeof request, MSG_NOSIGNAL | MSG_DONTWAIT, nullptr,
+                     0);
     connection->busy.store(false);
 }
 

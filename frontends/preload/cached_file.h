@@ -46,13 +46,16 @@ struct alignas(64) CachedFile {
     std::atomic<bool> only_writes{false};  // the kernel refuses its reads
     std::atomic<bool> has_written{false};  // since the last sync: a service that dies loses it
     std::atomic<uint64_t> device{0}, inode{0};
+    std::atomic<uint64_t> shown_device{0};  // as fstat(2) tells it: that of a mount is another
 
     // Makes this the state of a file in a slot of a mapping.
-    void use(uint32_t its_slot, uint64_t its_device, uint64_t its_inode, uint32_t mapping) {
+    void use(uint32_t its_slot, uint64_t its_device, uint64_t its_inode, uint32_t mapping,
+             uint64_t its_shown_device) {
         slot.store(its_slot);
         device.store(its_device);
         inode.store(its_inode);
         cache.store(mapping);
+        shown_device.store(its_shown_device);
         only_writes.store(false);
     }
 };

@@ -15,6 +15,7 @@
 #include "checked_copy.h"
 #include "descriptors.h"
 #include "next.h"
+#include "raw_calls.h"
 #include "start.h"
 
 namespace penstock::preload {
@@ -48,14 +49,15 @@ bool is_in_folder(int fd) {
 }
 
 // Asks for a file that is written by grants. If it cannot be, no other program's grants remain.
-State find_slot_to_write(int fd, const CacheMapping& cache, bool reads, CachedFile& file) {
+State find_slot_to_write(int fd, const CacheMapping& cache, const struct stat& status, bool reads,
+                         CachedFile& file) {
     CacheReply reply;
     const bool answered = ask_cache(cache, {.kind = Request::kOpen, .writes = 1}, fd, &reply);
     if (!answered || reply.error != 0) {
         pass_cached(fd, true);
         return answered && reply.error != EAGAIN ? kIgnored : kUnknown;
     }
-    file.use(reply.slot, reply.device, reply.inode, cache.number);
+    file.use(reply.slot, reply.device, reply.inode, cache.number, status.st_dev);
     file.only_writes.store(!reads);
     return kWritten;
 }
@@ -75,14 +77,15 @@ uint32_t slot_of(const CacheMapping& cache, const struct stat& now) {
 }
 
 // Asks for the slot of a file that is read by the table.
-State ask_for_slot(int fd, const CacheMapping& cache, bool writes, CachedFile& file) {
+State ask_for_slot(int fd, const CacheMapping& cache, const struct stat& status, bool writes,
+                   CachedFile& file) {
     CacheReply reply;
     const CacheRequest request{.kind = Request::kOpen, .writes = writes ? 2u : 0u};
     if (!ask_cache(cache, request, fd, &reply)) return kUnknown;
     // What it writes itself keeps a file from being served, unless it is in a mount.
     if (reply.error == EAGAIN) return writes ? kIgnored : kUnknown;
     if (reply.error != 0 || reply.slot >= cache.reader.table.head->file_count) return kIgnored;
-    file.use(reply.slot, reply.device, reply.inode, cache.number);
+    file.use(reply.slot, reply.device, reply.inode, cache.number, status.st_dev);
     return kServed;
 }
 
@@ -96,26 +99,49 @@ State find_slot(int fd, CachedFile& file) {
     const bool writes = (flags & O_ACCMODE) != O_RDONLY;
     // With write-back such a descriptor is written by grants, but where each write goes to the end
     // of the file, or to storage.
-    const bool by_grants = writes && internal::writing_back && (flags & (O_APPEND | O_DSYNC)) == 0;
+    const bool by_grants = writes && internal::writing_back &&
+                           (flags & (O_APPEND | O_DSYNC)) == 0 && sight.load() != Sight::kLost;
     if ((flags & O_ACCMODE) == O_WRONLY && !by_grants) {
         pass_cached(fd, true);
         return kIgnored;
     }
     const CacheMapping* cache = current_cache();
     if (cache == nullptr) return kUnknown;
-    if (by_grants) return find_slot_to_write(fd, *cache, (flags & O_ACCMODE) == O_RDWR, file);
+    if (by_grants)
+        return find_slot_to_write(fd, *cache, status, (flags & O_ACCMODE) == O_RDWR, file);
     const uint32_t slot = writes ? kNoSlot : slot_of(*cache, status);
-    if (slot == kNoSlot) return ask_for_slot(fd, *cache, writes, file);
-    file.use(slot, status.st_dev, status.st_ino, cache->number);
+    if (slot == kNoSlot) return ask_for_slot(fd, *cache, status, writes, file);
+    file.use(slot, status.st_dev, status.st_ino, cache->number, status.st_dev);
     return kServed;
+}
+
+// Returns whether a descriptor is still of its file, and may be used as before. Closing may have
+// gone unseen.
+bool is_still_served(int fd, CachedFile& file, uint32_t state) {
+    struct stat status;
+    if (kernel::fstat(fd, &status) != 0 || status.st_dev != file.shown_device.load() ||
+        status.st_ino != file.inode.load()) {
+        if (!is_child_of_vfork()) forget_cached(fd);
+        return false;
+    }
+    return state != kWritten || sight.load() != Sight::kLost;
 }
 
 }  // namespace
 
 bool is_served(int fd, CachedFile& file) {
-    const uint32_t state = file.state.load(std::memory_order_acquire);
-    if (state >= kServed) [[likely]]
-        return true;
+    uint32_t state = file.state.load(std::memory_order_acquire);
+    if (state >= kServed) [[likely]] {
+        if (sight.load(std::memory_order_relaxed) == Sight::kAll) [[likely]]
+            return true;
+        if (is_still_served(fd, file, state)) return true;
+        if (state == kWritten) {
+            pass_cached(fd, true);
+            file.state.compare_exchange_strong(state, kUnknown);
+        }
+        state = file.state.load(std::memory_order_acquire);
+        if (state >= kServed) return false;
+    }
     if (state == kIgnored) return false;
     if (const uint32_t rest = file.rest.load(std::memory_order_relaxed); rest > 0) {
         file.rest.store(rest - 1, std::memory_order_relaxed);
@@ -130,8 +156,12 @@ bool is_served(int fd, CachedFile& file) {
 
 bool own_position(int fd, CachedFile& file, uint64_t* position) {
     *position = file.position.load();
+    if (sight.load(std::memory_order_relaxed) == Sight::kLost) {
+        if (*position < kStdios) internal::give_up_position(fd, true);
+        return false;
+    }
     while (*position == kKernels) {
-        const off_t at = syscall(SYS_lseek, fd, 0, SEEK_CUR);
+        const off_t at = kernel::call(SYS_lseek, fd, 0, SEEK_CUR);
         if (at < 0) return false;
         if (!file.position.compare_exchange(*position, static_cast<uint64_t>(at))) continue;
         *position = static_cast<uint64_t>(at);
@@ -219,7 +249,7 @@ ssize_t read_at_kernels(int fd, CachedFile& file, void* to, size_t size) {
     if (is_child_of_vfork()) return kNotCached;
     const CacheMapping* cache = cache_by_number(file.cache.load(std::memory_order_relaxed));
     const uint64_t file_size = cache->reader.size_of(file.slot.load(std::memory_order_relaxed));
-    const off_t at = syscall(SYS_lseek, fd, 0, SEEK_CUR);
+    const off_t at = kernel::call(SYS_lseek, fd, 0, SEEK_CUR);
     if (at < 0 || at > kOffsetMax || static_cast<uint64_t>(at) >= file_size) return kNotCached;
     const uint64_t left = file_size - static_cast<uint64_t>(at);
     struct stat status;
@@ -227,12 +257,12 @@ ssize_t read_at_kernels(int fd, CachedFile& file, void* to, size_t size) {
         (kernel::fstat(fd, &status) != 0 || static_cast<uint64_t>(status.st_size) > file_size))
         return kNotCached;  // the kernel knows more of the file
     const auto part = static_cast<off_t>(size < left ? size : left);
-    const off_t end = syscall(SYS_lseek, fd, part, SEEK_CUR);
+    const off_t end = kernel::call(SYS_lseek, fd, part, SEEK_CUR);
     if (end < part) return kNotCached;
     const ssize_t done = read_at(fd, file, to, static_cast<size_t>(part),
                                  static_cast<uint64_t>(end - part));
     const off_t moved = done < 0 ? 0 : done;
-    if (moved < part) syscall(SYS_lseek, fd, moved - part, SEEK_CUR);
+    if (moved < part) kernel::call(SYS_lseek, fd, moved - part, SEEK_CUR);
     return done;
 }
 
@@ -351,7 +381,7 @@ void internal::give_up_position(int fd, bool for_good) {
     uint64_t position = file->position.load();
     while (position < kStdios) {
         const int error = errno;
-        syscall(SYS_lseek, fd, position, SEEK_SET);
+        kernel::call(SYS_lseek, fd, position, SEEK_SET);
         errno = error;
         if (file->position.compare_exchange(position, kKernels)) break;
     }
@@ -394,8 +424,8 @@ off_t seek_cached(int fd, off_t offset, int whence) {
                            offset > -kPlain && target >= 0;
         // The kernel's own position does not matter to what it answers.
         if (!plain) {
-            target = syscall(SYS_lseek, fd, whence == SEEK_CUR ? target : offset,
-                             whence == SEEK_CUR ? SEEK_SET : whence);
+            target = kernel::call(SYS_lseek, fd, whence == SEEK_CUR ? target : offset,
+                                  whence == SEEK_CUR ? SEEK_SET : whence);
             if (target < 0) return -1;
         }
         if (file->position.compare_exchange(position, static_cast<uint64_t>(target))) return target;

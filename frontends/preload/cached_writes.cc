@@ -207,7 +207,7 @@ ssize_t internal::write_cached(int fd, const void* from, size_t size, off_t offs
     // The kernel writes the rest, or says why it cannot.
     pass(*file, false);
     file->state.store(kUnknown);
-    const ssize_t rest = syscall(SYS_pwrite64, fd, bytes + done, size - done, position + done);
+    const ssize_t rest = kernel::call(SYS_pwrite64, fd, bytes + done, size - done, position + done);
     const size_t moved = done + (rest > 0 ? static_cast<size_t>(rest) : 0);
     if (offset < 0 && moved < size) {
         uint64_t end = position + size;
@@ -277,7 +277,7 @@ namespace {
 // Finds the file of a path in the cache. Returns false if the cache does not know it.
 bool find_path(const char* path, int folder, int flags, CachedFile* known) {
     struct stat status;
-    return path != nullptr && syscall(SYS_newfstatat, folder, path, &status, flags) == 0 &&
+    return path != nullptr && kernel::call(SYS_newfstatat, folder, path, &status, flags) == 0 &&
            S_ISREG(status.st_mode) && find_known(status.st_dev, status.st_ino, known);
 }
 

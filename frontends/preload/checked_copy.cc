@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "next.h"
+
 namespace penstock::preload {
 namespace {
 
@@ -24,14 +26,15 @@ char* page_of(char* at) {
 // the pending signals, of which it tells as few bytes as it is asked for.
 bool kernel_writes(char* at, size_t size) {
     if (at == nullptr) return false;  // it would write nothing
-    if (size >= kMask) return syscall(SYS_rt_sigprocmask, SIG_BLOCK, nullptr, at, kMask) == 0;
-    return syscall(SYS_rt_sigpending, at, size) == 0;
+    if (size >= kMask) return kernel::call(SYS_rt_sigprocmask, SIG_BLOCK, nullptr, at, kMask) == 0;
+    return kernel::call(SYS_rt_sigpending, at, size) == 0;
 }
 
 // The kernel reads bytes from an address: a mask, which it refuses to use in an unknown way.
 bool kernel_reads(const char* at) {
     constexpr int kUnknownUse = -1;
-    return syscall(SYS_rt_sigprocmask, kUnknownUse, at, nullptr, kMask) != 0 && errno == EINVAL;
+    return kernel::call(SYS_rt_sigprocmask, kUnknownUse, at, nullptr, kMask) != 0 &&
+           errno == EINVAL;
 }
 
 // Tests each page by bytes of it. One call tests two pages, by bytes on both sides of their
@@ -55,7 +58,7 @@ bool may_use(char* begin, size_t size, bool writes) {
     const size_t pages = static_cast<size_t>(page_of(begin + size - 1) - first) / kPage + 1;
     if (pages <= kProbedMax) return probe(begin, size, writes);
     const int advice = writes ? kPopulateWrite : kPopulateRead;
-    if (syscall(SYS_madvise, first, pages * kPage, advice) == 0) return true;
+    if (kernel::call(SYS_madvise, first, pages * kPage, advice) == 0) return true;
     // Older kernels cannot, and none can for the memory of a device.
     return errno == EINVAL && probe(begin, size, writes);
 }

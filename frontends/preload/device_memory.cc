@@ -64,14 +64,15 @@ void note_device_memory(const void* memory, size_t size) {
 // Copies an element of the program's list, which may be at an address that cannot be read.
 bool copy_piece(const iovec* from, iovec* to) {
     const iovec here{to, sizeof *to}, there{const_cast<iovec*>(from), sizeof *from};
-    if (syscall(SYS_process_vm_readv, getpid(), &here, 1, &there, 1, 0) == sizeof *to) return true;
+    if (kernel::call(SYS_process_vm_readv, getpid(), &here, 1, &there, 1, 0) == sizeof *to)
+        return true;
     errno = EFAULT;
     return false;
 }
 
 ssize_t move_host_memory(int fd, void* memory, size_t size, off_t offset, bool write) {
-    if (offset < 0) return syscall(write ? SYS_write : SYS_read, fd, memory, size);
-    return syscall(write ? SYS_pwrite64 : SYS_pread64, fd, memory, size, offset);
+    if (offset < 0) return kernel::call(write ? SYS_write : SYS_read, fd, memory, size);
+    return kernel::call(write ? SYS_pwrite64 : SYS_pread64, fd, memory, size, offset);
 }
 
 }  // namespace

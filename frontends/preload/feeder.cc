@@ -180,7 +180,7 @@ void leave(Feed& feed) {
         int stopped = kStopped;
         if (!feed.state.compare_exchange_strong(stopped, kFilling)) return;
         if (feed.users.load() == 0) {
-            syscall(SYS_munmap, feed.own, feed.size);
+            kernel::call(SYS_munmap, feed.own, feed.size);
             live.fetch_sub(1, std::memory_order_relaxed);
             feed.state.store(kFree);
             return;
@@ -207,7 +207,7 @@ void* work(void*) {
     // A table of descriptors of its own: what it opens is not seen by the program. Where the kernel
     // cannot (before Linux 5.9), it shares the program's.
     constexpr unsigned kUnshare = 2;  // CLOSE_RANGE_UNSHARE
-    syscall(SYS_close_range, 0u, ~0u, kUnshare);
+    kernel::call(SYS_close_range, 0u, ~0u, kUnshare);
     for (;;) {
         while (Feed* feed = oldest()) {
             const bool more = feed_block(*feed);
@@ -275,7 +275,8 @@ void mapped(void* begin, size_t size, int protection, int flags, int fd, off_t o
             int none = kFree;
             if (used < kMappingMin) break;
             if (!feed.state.compare_exchange_strong(none, kFilling)) continue;
-            const long own = syscall(SYS_mmap, nullptr, used, PROT_READ, MAP_PRIVATE, fd, offset);
+            const long own = kernel::call(SYS_mmap, nullptr, used, PROT_READ, MAP_PRIVATE, fd,
+                                          offset);
             if (own == -1) {
                 feed.state.store(kFree);
                 break;

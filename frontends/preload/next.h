@@ -7,18 +7,26 @@
 #pragma once
 
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/uio.h>
+#include <threads.h>
+#include <time.h>
 #include <unistd.h>
 #include <utime.h>
 #include <wchar.h>
 
 #include <atomic>
+#include <type_traits>
 
 namespace penstock::preload {
 
@@ -41,8 +49,25 @@ inline const Next* next() {
     return internal::resolve_all();
 }
 
-// System calls, for the wrappers that must work while next() is null. They set errno as libc does.
+// System calls of this library's own. They are made by libc's syscall(3), past its wrapper here,
+// and set errno as that does.
 namespace kernel {
+long call_words(long number, long a, long b, long c, long d, long e, long f);
+template <class T>
+long word(T value) {
+    if constexpr (std::is_pointer_v<T>) {
+        return reinterpret_cast<long>(value);
+    } else {
+        return static_cast<long>(value);
+    }
+}
+inline long word(decltype(nullptr)) { return 0; }
+template <class... Arguments>
+long call(long number, Arguments... arguments) {
+    constexpr size_t kWords = 6;
+    const long words[kWords] = {word(arguments)...};
+    return call_words(number, words[0], words[1], words[2], words[3], words[4], words[5]);
+}
 ssize_t read(int fd, void* to, size_t size);
 ssize_t write(int fd, const void* from, size_t size);
 ssize_t pread(int fd, void* to, size_t size, off_t offset);

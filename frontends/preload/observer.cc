@@ -54,7 +54,7 @@ size_t signature_size = 0;
 void wake() {
     if (sleeping.load() == 0 || sleeping.exchange(0) == 0) return;
     const int error = errno;
-    syscall(SYS_futex, &sleeping, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    kernel::call(SYS_futex, &sleeping, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
     errno = error;
 }
 
@@ -67,7 +67,7 @@ void wait_for_entries(uint64_t next) {
     }
     sleeping.store(1);
     if (tickets.load() != next) return;
-    syscall(SYS_futex, &sleeping, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
+    kernel::call(SYS_futex, &sleeping, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
 void* observe_all(void*) {

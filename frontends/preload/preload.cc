@@ -14,6 +14,7 @@
 #include "feeder.h"
 #include "next.h"
 #include "observer.h"
+#include "raw_calls.h"
 #include "service_library.h"
 #include "start.h"
 #include "trace.h"
@@ -42,6 +43,7 @@ bool is_set(const char* name) {
     // The child of a fork has the descriptors, with one position for both.
     pthread_atfork([] { give_all_positions(); }, nullptr, begin_child);
     internal::started.store(true);
+    if (internal::caching.load(std::memory_order_relaxed)) begin_watching();
     feed_mappings();
     if (trace_error != 0)
         fprintf(stderr, "penstock: %s: cannot be traced to: %s\n", setting("PENSTOCK_TRACE"),
@@ -76,6 +78,7 @@ void begin_child() {
     forget_observations();
     if (internal::caching.load(std::memory_order_relaxed)) forget_connections();
     forget_thread();
+    watch_thread();
 }
 
 }  // namespace penstock::preload

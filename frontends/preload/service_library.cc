@@ -2,12 +2,16 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
+
+#include "next.h"
+#include "raw_calls.h"
 
 namespace penstock::preload {
 namespace {
@@ -37,6 +41,18 @@ bool find_library(char* path) {
     return true;
 }
 
+// Exempts the code of the libraries that the service consists of.
+int exempt_own(dl_phdr_info* object, size_t, void*) {
+    if (strstr(object->dlpi_name, "/libpenstock") == nullptr) return 0;
+    for (int i = 0; i < object->dlpi_phnum; ++i) {
+        const auto& part = object->dlpi_phdr[i];
+        const uintptr_t begin = object->dlpi_addr + part.p_vaddr;
+        if (part.p_type == PT_LOAD && (part.p_flags & PF_X) != 0)
+            exempt(begin, begin + part.p_memsz);
+    }
+    return 0;
+}
+
 }  // namespace
 
 void forget_loading() {
@@ -46,7 +62,7 @@ void forget_loading() {
 
 bool may_be_handler(uint64_t signals) {
     uint64_t blocked = 0;
-    syscall(SYS_rt_sigprocmask, SIG_BLOCK, nullptr, &blocked, sizeof blocked);
+    kernel::call(SYS_rt_sigprocmask, SIG_BLOCK, nullptr, &blocked, sizeof blocked);
     return (blocked & signals) != 0 && __builtin_popcountll(blocked) < 32;
 }
 
@@ -66,6 +82,7 @@ const Service* load_service() {
         !resolve(library, "penstock_preload_forget", &made.forget))
         return nullptr;
     service = made;
+    dl_iterate_phdr(exempt_own, nullptr);
     loaded.store(&service, std::memory_order_release);
     return &service;
 }

@@ -55,7 +55,7 @@ void stop(const char* why) {
                            {const_cast<char*>(": the trace ends here: "), 23},
                            {const_cast<char*>(why), strlen(why)},
                            {const_cast<char*>("\n"), 1}};
-    syscall(SYS_writev, 2, parts, 5);
+    kernel::call(SYS_writev, 2, parts, 5);
 }
 
 // Maps the segment with the given number, and reserves its space on the disk.
@@ -66,7 +66,7 @@ char* map_segment(size_t number) {
     rlimit limit;  // beyond it the kernel would send a signal
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < (number + 1) * kSegmentSize) {
         errno = EFBIG;
-    } else if (syscall(SYS_fallocate, fd, 0, number * kSegmentSize, kSegmentSize) == 0) {
+    } else if (kernel::call(SYS_fallocate, fd, 0, number * kSegmentSize, kSegmentSize) == 0) {
         made = mmap(nullptr, kSegmentSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
                     static_cast<off_t>(number * kSegmentSize));
     }
@@ -136,7 +136,7 @@ int begin_trace(const char* path) {
     }
     kernel::close(file);
     void* made = MAP_FAILED;
-    if (syscall(SYS_fallocate, fd, 0, 0, sizeof *cursor) == 0) {
+    if (kernel::call(SYS_fallocate, fd, 0, 0, sizeof *cursor) == 0) {
         made = mmap(nullptr, sizeof *cursor, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     }
     const int error = made == MAP_FAILED ? errno : 0;
@@ -162,7 +162,7 @@ void record(char operation, const FileName& file, uint64_t offset, uint64_t size
     clock_gettime(CLOCK_MONOTONIC, &now);
     unsigned thread = thread_number;
     if (thread == 0 || !has_started()) {  // a fork before the start goes unnoticed
-        thread = static_cast<unsigned>(syscall(SYS_gettid));
+        thread = static_cast<unsigned>(kernel::call(SYS_gettid));
         if (!is_child_of_vfork()) thread_number = thread;  // the parent has the same variable
     }
     char before[64], after[48];

@@ -5,6 +5,7 @@
 
 #include "cached_files.h"
 #include "cached_writes.h"
+#include "descriptors.h"
 #include "environment.h"
 #include "start.h"
 #include "wrap.h"

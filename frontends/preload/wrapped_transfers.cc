@@ -37,7 +37,7 @@ ssize_t at_position(char operation, int fd, ssize_t moved) {
     if (file == nullptr) return moved;
     const int error = errno;
     off_t end = owned_position(fd);
-    if (end < 0) end = syscall(SYS_lseek, fd, 0, SEEK_CUR);
+    if (end < 0) end = kernel::call(SYS_lseek, fd, 0, SEEK_CUR);
     errno = error;
     if (end < moved) return moved;
     record(operation, *file, static_cast<uint64_t>(end - moved), static_cast<uint64_t>(moved));
@@ -115,12 +115,12 @@ ssize_t sent(int out, int in, off_t* theirs, size_t size, Call call) {
     if (!may_send_cached(out, in, size) ||
         (theirs != nullptr && !copy_checked(ours, at, sizeof offset, at)))
         return call(theirs, size);
-    if (theirs == nullptr) offset = syscall(SYS_lseek, in, 0, SEEK_CUR);
+    if (theirs == nullptr) offset = kernel::call(SYS_lseek, in, 0, SEEK_CUR);
     if (offset < 0) return call(theirs, size);
     const ssize_t cached = send_cached(out, in, &offset, size);
     if (cached == kNotCached) return call(theirs, size);
     if (cached < 0) return cached;
-    if (theirs == nullptr) syscall(SYS_lseek, in, cached, SEEK_CUR);
+    if (theirs == nullptr) kernel::call(SYS_lseek, in, cached, SEEK_CUR);
     const size_t left = size - static_cast<size_t>(cached);
     if (left > 0) flush_cached(in);
     const ssize_t rest = left == 0 ? 0 : call(theirs == nullptr ? nullptr : &offset, left);

@@ -1,0 +1,117 @@
+// Wrappers of the calls that mask or catch SIGSYS, which the watching of raw calls needs, and of
+// those that make threads and processes past the wrappers (raw_calls.h). Programs see what they
+// would see alone, but for SIGSYS in a mask that they have set.
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/select.h>
+#include <threads.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cached_files.h"
+#include "cached_writes.h"
+#include "descriptors.h"
+#include "raw_calls.h"
+#include "wrap.h"
+
+namespace penstock::preload {
+
+WRAP(int, sigaction, (int signal, const struct sigaction* action, struct sigaction* before)) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse();
+    if (sight.load(std::memory_order_relaxed) != Sight::kAll)
+        return libc->sigaction(signal, action, before);
+    if (signal == SIGSYS) {
+        if (before != nullptr) *before = {};  // as it was
+        if (action == nullptr) return 0;
+        lose_sight();
+        return libc->sigaction(signal, action, nullptr);
+    }
+    if (action == nullptr || sigismember(&action->sa_mask, SIGSYS) != 1)
+        return libc->sigaction(signal, action, before);
+    struct sigaction changed = *action;
+    sigdelset(&changed.sa_mask, SIGSYS);
+    return libc->sigaction(signal, &changed, before);
+}
+
+WRAP(sighandler_t, signal, (int signal, sighandler_t handler)) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse(), SIG_ERR;
+    const bool was_ours = signal == SIGSYS && sight.load() == Sight::kAll;
+    if (was_ours) lose_sight();
+    const sighandler_t before = libc->signal(signal, handler);
+    return was_ours && before != SIG_ERR ? SIG_DFL : before;
+}
+
+#define MASKED(name, parameters, arguments, mask, failed) \
+    WRAP(int, name, parameters) {                         \
+        const Next* libc = next();                        \
+        if (libc == nullptr) return failed;               \
+        sigset_t room;                                    \
+        mask = without_sigsys(mask, &room);               \
+        return libc->name arguments;                      \
+    }
+MASKED(pthread_sigmask, (int how, const sigset_t* mask, sigset_t* before), (how, mask, before),
+       mask, ENOSYS)
+MASKED(sigprocmask, (int how, const sigset_t* mask, sigset_t* before), (how, mask, before), mask,
+       refuse())
+MASKED(sigsuspend, (const sigset_t* mask), (mask), mask, refuse())
+MASKED(ppoll, (pollfd * all, nfds_t count, const timespec* limit, const sigset_t* mask),
+       (all, count, limit, mask), mask, refuse())
+MASKED(__ppoll_chk,
+       (pollfd * all, nfds_t count, const timespec* limit, const sigset_t* mask, size_t room_size),
+       (all, count, limit, mask, room_size), mask, refuse())
+MASKED(pselect,
+       (int count, fd_set* reads, fd_set* writes, fd_set* others, const timespec* limit,
+        const sigset_t* mask),
+       (count, reads, writes, others, limit, mask), mask, refuse())
+MASKED(epoll_pwait, (int fd, epoll_event* events, int count, int limit, const sigset_t* mask),
+       (fd, events, count, limit, mask), mask, refuse())
+MASKED(epoll_pwait2,
+       (int fd, epoll_event* events, int count, const timespec* limit, const sigset_t* mask),
+       (fd, events, count, limit, mask), mask, refuse())
+
+// Wraps a call after which calls may go unseen, if `condition` holds.
+#define BEYOND(result, name, parameters, arguments, condition, failed) \
+    WRAP(result, name, parameters) {                                   \
+        const Next* libc = next();                                     \
+        if (libc == nullptr) return refuse(), failed;                  \
+        if (condition) lose_sight();                                   \
+        return libc->name arguments;                                   \
+    }
+BEYOND(int, prctl, (int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d),
+       (option, a, b, c, d), option == PR_SET_SECCOMP || option == PR_SET_SYSCALL_USER_DISPATCH, -1)
+BEYOND(int, unshare, (int flags), (flags), (flags & CLONE_FILES) != 0, -1)
+// Its function is called by a thread that libc makes.
+BEYOND(int, timer_create, (clockid_t clock, sigevent* event, timer_t* timer), (clock, event, timer),
+       event != nullptr && event->sigev_notify == SIGEV_THREAD, -1)
+BEYOND(int, thrd_create, (thrd_t * thread, thrd_start_t function, void* argument),
+       (thread, function, argument), true, thrd_error)
+
+WRAP(int, clone,
+     (int (*function)(void*), void* stack, int flags, void* argument, pid_t* parent, void* tls,
+      pid_t* child)) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse();
+    give_all_positions();
+    flush_before_program();
+    if ((flags & CLONE_FILES) != 0) lose_sight();
+    return libc->clone(function, stack, flags, argument, parent, tls, child);
+}
+
+// It gives the standard streams another meaning, by calls within libc.
+WRAP(int, daemon, (int stays, int keeps)) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse();
+    give_all_positions();
+    flush_before_program();
+    const int result = libc->daemon(stays, keeps);
+    if (result == 0 && keeps == 0) forget_range(0, 2);
+    return result;
+}
+
+}  // namespace penstock::preload
