@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import pkgutil
+import signal
 import sys
 from pathlib import Path
 
@@ -96,4 +97,5 @@ def report(rows: list[Row], left_out: dict[str, str], path: Path | None) -> None
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends
     sys.exit(main())

@@ -48,6 +48,7 @@ class Ways:
         self.command = work / "penstock"
         self.command.write_text(COMMAND.format(python=sys.executable, paths=BUILT.split(":")))
         self.command.chmod(0o755)
+        self.penstock("run", "true")  # or nothing below can be believed
 
     def penstock(self, *words: str | Path) -> str:
         """Run the command, which succeeds or is a WayError; return its output."""
