@@ -36,6 +36,9 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", metavar="SUITE,...", help="these suites alone")
     parser.add_argument("--ways", metavar="WAY,...", help=f"of {', '.join(WAYS[1:])}")
     parser.add_argument("--case", metavar="PATTERN", default="*", help="these programs alone")
+    parser.add_argument(
+        "--minutes", metavar="N", type=float, default=float("inf"), help="of a suite in a way"
+    )
     parser.add_argument("--work", metavar="FOLDER", type=Path, help="(PENSTOCK_STRANGERS/.work)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the table there too")
     parser.add_argument("--list", action="store_true", help="say which suites can run here")
@@ -62,24 +65,27 @@ def main(words: list[str] | None = None) -> int:
     if unknown:
         say(f"there is no {', '.join(sorted(unknown))}")
         return 2
-    rows: list[Row] = []
+    runs: list[SuiteRun] = []
     left_out: dict[str, str] = {}
-    for suite in known:
-        if only is not None and suite.name not in only:
-            continue
-        missing = suite.missing(copies)
-        if missing:
-            left_out[suite.name] = missing
-        elif arguments.list:
-            say(f"{suite.name}: {', '.join(suite.ways)}")
-        else:
-            work = (arguments.work or copies / ".work").resolve()
-            run = SuiteRun(suite, copies, work, read_expected(EXPECTED), say)
-            rows += run.run(chosen, arguments.case)
-    for name, why in left_out.items():
-        say(f"{name}: left out, {why}")
-    if not arguments.list:
-        report(rows, left_out, arguments.json)
+    try:
+        for suite in known:
+            if only is not None and suite.name not in only:
+                continue
+            missing = suite.missing(copies)
+            if missing:
+                left_out[suite.name] = missing
+                say(f"{suite.name}: left out, {missing}")
+            elif arguments.list:
+                say(f"{suite.name}: {', '.join(suite.ways)}")
+            else:
+                work = (arguments.work or copies / ".work").resolve()
+                runs.append(SuiteRun(suite, copies, work, read_expected(EXPECTED), say))
+                runs[-1].seconds_max = 60 * arguments.minutes
+                runs[-1].run(chosen, arguments.case)
+    finally:  # also of a run that is stopped
+        rows = [row for run in runs for row in run.rows]
+        if not arguments.list:
+            report(rows, left_out, arguments.json)
     return 1 if any(row.unexpected for row in rows) else 0
 
 

@@ -89,6 +89,8 @@ class Row:
     alone: Counter[str] = field(default_factory=Counter)
     under: Counter[str] = field(default_factory=Counter)
     differences: list[Difference] = field(default_factory=list)
+    programs: int = 0  # that ran, of so many that the suite has
+    programs_known: int = 0
     seconds_alone: float = 0
     seconds_under: float = 0
     broken: str = ""  # why the way itself failed: a mount that did not end
@@ -103,6 +105,8 @@ class Row:
         return {
             "suite": self.suite,
             "way": self.way,
+            "programs": self.programs,
+            "programs_known": self.programs_known,
             "alone": dict(self.alone),
             "under": dict(self.under),
             "seconds_alone": round(self.seconds_alone, 1),
@@ -118,13 +122,15 @@ COUNTED = (PASSED, FAILED, SKIPPED, HUNG)
 def table(rows: list[Row]) -> str:
     """Return the rows as a table of Markdown."""
     lines = [
-        "| suite | way | passed | failed | skipped | hung | differences | without a reason |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| suite | way | programs | passed | failed | skipped | hung | differ | without a reason |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
         counts = [f"{_count(row.alone, what)} / {_count(row.under, what)}" for what in COUNTED]
         numbers = f"{len(row.differences)} | {row.unexpected}"
-        lines.append(f"| {row.suite} | {row.way} | {' | '.join(counts)} | {numbers} |")
+        of = "" if row.programs == row.programs_known else f" of {row.programs_known}"
+        first = f"{row.suite} | {row.way} | {row.programs}{of}"
+        lines.append(f"| {first} | {' | '.join(counts)} | {numbers} |")
     return "\n".join(lines)
 
 

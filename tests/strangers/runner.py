@@ -73,6 +73,8 @@ class SuiteRun:
         self.copies = copies
         self.expected = expected
         self.say = say
+        self.seconds_max = float("inf")  # of a way, after which no further program begins
+        self.rows: list[Row] = []  # complete while the run goes on
         self.ways = ways.Ways(work)
         self.log = Log(work / "logs")
         # A case sees neither a user's settings nor another run's library.
@@ -88,21 +90,21 @@ class SuiteRun:
         """Run the suite in the chosen ways; return a row for each."""
         every = self.suite.cases(self.copies)
         cases = [case for case in every if fnmatchcase(case.name, only_case)]
-        rows = []
         for way in (way for way in self.suite.ways if way in chosen):
-            row = Row(self.suite.name, way)
+            row = Row(self.suite.name, way, programs_known=len(cases))
+            self.rows.append(row)
             begun = time.monotonic()
             try:
                 self._run_way(row, cases)
             except (ways.WayError, OSError) as error:
                 row.broken = str(error) or type(error).__name__
                 self.say(f"{self.suite.name} {way}: {row.broken}")
-            rows.append(row)
             self.say(
-                f"{self.suite.name} {way}: {sum(row.under.values())} tests of {len(cases)} programs"
-                f" in {time.monotonic() - begun:.0f} s, {row.unexpected} without a reason"
+                f"{self.suite.name} {way}: {sum(row.under.values())} tests of"
+                f" {row.programs} programs in {time.monotonic() - begun:.0f} s,"
+                f" {row.unexpected} without a reason"
             )
-        return rows
+        return self.rows
 
     def _run_way(self, row: Row, cases: Sequence[Case]) -> None:
         with contextlib.ExitStack() as stack:
@@ -111,8 +113,12 @@ class SuiteRun:
                 place = stack.enter_context(self.ways.place(way, self.suite))
                 self.suite.prepare(self.copies, place)
                 places.append(place)
+            begun = time.monotonic()
             for case in cases:
+                if time.monotonic() - begun > self.seconds_max:
+                    break
                 self._compare(row, case, places[0], places[1])
+                row.programs += 1
 
     def _compare(self, row: Row, case: Case, alone: Place, under: Place) -> None:
         for last in (False, True):

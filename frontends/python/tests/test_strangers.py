@@ -68,7 +68,7 @@ def test_counts_what_differs_between_alone_and_preloaded(tmp_path: Path) -> None
     ]
     assert [one.reason for one in row.differences] == ["", "it asks for it", ""]
     assert row.unexpected == 2
-    assert "| made-up | run | 4 / 3 | 2 / 3 | 1 / 1 | 0 / 0 | 3 | 2 |" in compared.table([row])
+    assert "| made-up | run | 5 | 4 / 3 | 2 / 3 | 1 / 1 | 0 / 0 | 3 | 2 |" in compared.table([row])
     json.dumps(row.as_json())
 
 
@@ -89,6 +89,22 @@ def test_a_difference_that_does_not_come_again_is_none(tmp_path: Path) -> None:
     once = shell("once", f"[ -e {tmp_path}/seen ] && exit 0; touch {tmp_path}/seen; exit 1")
     (row,) = rows_of([once], tmp_path)
     assert not row.differences
+
+
+def test_a_run_that_is_cut_says_so(tmp_path: Path) -> None:
+    made_up = suite.Suite("made-up", lambda _copies: [shell("one", "true")] * 3, ways=("run",))
+    run = runner.SuiteRun(made_up, tmp_path, tmp_path / "work", (), print)
+    run.seconds_max = 0
+    (row,) = run.run(["run"])
+    assert (row.programs, row.programs_known) == (0, 3)
+    assert "| made-up | run | 0 of 3 |" in compared.table([row])
+
+
+def test_a_skipped_case_differs_once() -> None:
+    outcomes = {"1": "passed", "2": "passed"}
+    assert compared.compare(outcomes, {"all": "skipped"}) == {"": ("passed", "skipped")}
+    assert compared.compare(outcomes, {"": "hung"}) == {"": ("passed", "hung")}
+    assert not compared.compare({"all": "skipped"}, {"all": "skipped"})
 
 
 def test_a_test_that_did_not_come_is_absent() -> None:
