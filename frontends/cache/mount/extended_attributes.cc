@@ -5,21 +5,49 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string>
 #include <vector>
 
+#include "caller.h"
 #include "mount.h"
 #include "served.h"
 
 namespace penstock::cache_service {
 namespace {
 
+constexpr char kAccessList[] = "system.posix_acl_access";
 constexpr size_t kValueSizeMax = 64 << 10;  // XATTR_SIZE_MAX and XATTR_LIST_MAX of Linux
 
-// Linux has no call for the attributes of a link that is known by descriptor.
-bool has_none(fuse_req_t request, const Node& node) {
-    if (node.identity.type != S_IFLNK) return false;
-    fuse_reply_err(request, EOPNOTSUPP);
-    return true;
+// An object whose attributes a request is about.
+struct Object {
+    Below below;
+    Below folder;  // of a link: the path leads through it
+    std::string path;
+    bool is_link = false;  // then the calls are those that follow no link
+};
+
+// Opens it. Linux has no call for the attributes of a link that is known by descriptor, so a link
+// is found by its name, unless another object has that now. Returns false with errno set.
+bool open_object(fuse_req_t request, Node& node, Object* object) {
+    object->is_link = node.identity.type == S_IFLNK;
+    if (!object->is_link) {
+        object->below = open_node(request, node);
+        object->path = object->below.path();
+        return static_cast<bool>(object->below);
+    }
+    Served& all = served(request);
+    std::string name;
+    const Below folder = with_descriptors(&all,
+                                          [&] { return all.nodes.open_folder_of(node, &name); });
+    if (!folder) return false;
+    struct stat attributes {};
+    Identity identity;
+    object->below = Below::open(folder, name.c_str());
+    if (!object->below || !describe(object->below, &attributes, &identity)) return false;
+    errno = ESTALE;
+    object->folder = folder;
+    object->path = folder.path() + "/" + name;
+    return node.identity.is(identity);
 }
 
 // Answers with `size` bytes, or with their number if the caller asked for that.
@@ -39,12 +67,13 @@ void serve_getxattr(fuse_req_t request, fuse_ino_t number, const char* name, siz
         reply_value(request, report.data(), report.size(), room);
         return;
     }
-    Node& node = node_of(request, number);
-    if (has_none(request, node)) return;
     std::vector<char> value(std::min(room, kValueSizeMax));
-    const Below below = open_node(request, node);
-    const ssize_t size = below ? getxattr(below.path().c_str(), name, value.data(), value.size())
-                               : -1;
+    Object object;
+    ssize_t size = -1;
+    if (open_object(request, node_of(request, number), &object)) {
+        const auto get = object.is_link ? lgetxattr : getxattr;
+        size = get(object.path.c_str(), name, value.data(), value.size());
+    }
     if (size < 0) {
         fuse_reply_err(request, errno);
     } else {
@@ -53,11 +82,13 @@ void serve_getxattr(fuse_req_t request, fuse_ino_t number, const char* name, siz
 }
 
 void serve_listxattr(fuse_req_t request, fuse_ino_t number, size_t room) {
-    Node& node = node_of(request, number);
-    if (has_none(request, node)) return;
     std::vector<char> names(std::min(room, kValueSizeMax));
-    const Below below = open_node(request, node);
-    const ssize_t size = below ? listxattr(below.path().c_str(), names.data(), names.size()) : -1;
+    Object object;
+    ssize_t size = -1;
+    if (open_object(request, node_of(request, number), &object)) {
+        const auto list = object.is_link ? llistxattr : listxattr;
+        size = list(object.path.c_str(), names.data(), names.size());
+    }
     if (size < 0) {
         fuse_reply_err(request, errno);
     } else {
@@ -68,32 +99,39 @@ void serve_listxattr(fuse_req_t request, fuse_ino_t number, size_t room) {
 // Runs `change` of an attribute of an object, and answers.
 template <class Change>
 void change_attribute(fuse_req_t request, fuse_ino_t number, const char* name, Change change) {
-    Node& node = node_of(request, number);
-    if (has_none(request, node)) return;
     if (number == FUSE_ROOT_ID && std::strcmp(name, kReportAttribute) == 0) {
         fuse_reply_err(request, EPERM);
         return;
     }
-    const Below below = open_node(request, node);
-    if (!below) {
+    Object object;
+    if (!open_object(request, node_of(request, number), &object)) {
         fuse_reply_err(request, errno);
         return;
     }
-    const std::string path = below.path();
     const Status status = served(request).cache.change(
-        below.get(), false, [&] { return change(path.c_str()) == 0 ? 0 : errno; });
+        object.below.get(), false, [&] { return change(object) == 0 ? 0 : errno; });
     fuse_reply_err(request, status.error_number());
 }
 
 void serve_setxattr(fuse_req_t request, fuse_ino_t number, const char* name, const char* value,
                     size_t size, int flags) {
-    change_attribute(request, number, name,
-                     [&](const char* path) { return setxattr(path, name, value, size, flags); });
+    change_attribute(request, number, name, [&](const Object& object) {
+        const auto set = object.is_link ? lsetxattr : setxattr;
+        if (std::strcmp(name, kAccessList) == 0) {
+            // By this the kernel below takes away the set-group-ID bit of a file whose group the
+            // caller is not in. A caller without the right has it by a capability.
+            const AsCaller caller(request);
+            if (set(object.path.c_str(), name, value, size, flags) == 0) return 0;
+            if (errno != EPERM) return -1;
+        }
+        return set(object.path.c_str(), name, value, size, flags);
+    });
 }
 
 void serve_removexattr(fuse_req_t request, fuse_ino_t number, const char* name) {
-    change_attribute(request, number, name,
-                     [&](const char* path) { return removexattr(path, name); });
+    change_attribute(request, number, name, [&](const Object& object) {
+        return (object.is_link ? lremovexattr : removexattr)(object.path.c_str(), name);
+    });
 }
 
 }  // namespace

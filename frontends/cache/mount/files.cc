@@ -40,8 +40,9 @@ int adopt_below(Served* all, int descriptor, bool writes, OpenedFile* opened) {
 
 int open_below(Served* all, const Node& node, const Below& below, bool writes, OpenedFile* opened) {
     const std::string path = below.path();
-    const int descriptor = open_as_allowed(
-        all, writes, [&](int access) { return open(path.c_str(), access | O_CLOEXEC); });
+    const int descriptor = open_as_allowed(all, writes, [&](int access) {
+        return open_quietly(*all, AT_FDCWD, path.c_str(), access | O_CLOEXEC);
+    });
     const int error = descriptor < 0 ? errno : adopt_below(all, descriptor, writes, opened);
     if (writes) all->kept.drop(key_of(node));  // it would keep programs from running it
     return error;

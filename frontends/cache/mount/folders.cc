@@ -34,8 +34,9 @@ OpenFolder& folder_of(const fuse_file_info* file) {
 
 // Returns null with errno set.
 DIR* open_stream(Served* all, const Below& below) {
-    return with_descriptors(all, [&below]() -> DIR* {
-        const int descriptor = openat(below.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return with_descriptors(all, [&]() -> DIR* {
+        constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+        const int descriptor = open_quietly(*all, below.get(), ".", kFlags);
         if (descriptor < 0) return nullptr;
         DIR* const stream = fdopendir(descriptor);
         if (stream == nullptr) {

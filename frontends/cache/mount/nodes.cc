@@ -134,6 +134,25 @@ Below Nodes::open(Node& node) {
     return below ? below : open_again(node, &lock, &left);
 }
 
+Below Nodes::open_folder_of(Node& node, std::string* name) {
+    Leftovers left;
+    std::unique_lock lock(mutex_);
+    Node* const folder = node.parent_;
+    if (folder == nullptr) {
+        errno = ESTALE;
+        return {};
+    }
+    *name = node.name_;
+    ++folder->uses_;
+    Below below = opened(*folder);
+    if (!below) below = open_again(*folder, &lock, &left);
+    const int error = errno;
+    --folder->uses_;
+    drop_unused(folder, &left);
+    errno = error;
+    return below;
+}
+
 Below Nodes::open_again(Node& node, std::unique_lock<std::mutex>* lock, Leftovers* left) {
     // Another name may be there after each try only if a program has changed it through the mount.
     constexpr int kTriesMax = 8;

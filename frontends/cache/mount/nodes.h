@@ -96,6 +96,9 @@ public:
     // Returns a descriptor of a node: its own, that of a handle, or a new one. Returns none with
     // errno set; ESTALE: its name stands for nothing or for another object.
     Below open(Node& node);
+    // Opens the folder of a node, and tells its name there. Returns none with errno set; ESTALE:
+    // its name is not known.
+    Below open_folder_of(Node& node, std::string* name);
     // Returns whether a node may stand for what has its number now. What is found by the number
     // alone is of another object otherwise.
     bool is_current(const Node& node);

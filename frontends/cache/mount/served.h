@@ -6,6 +6,8 @@
 #define FUSE_USE_VERSION 312
 #include <fuse3/fuse_lowlevel.h>
 
+#include <fcntl.h>
+
 #include <cerrno>
 #include <memory>
 #include <string>
@@ -92,6 +94,13 @@ inline void forget(fuse_req_t request, fuse_ino_t number, uint64_t count) {
     if (!all.nodes.forget(node, count)) return;
     all.kept.drop(key);
     drop_gone(all);
+}
+// Does as openat(2). A mount that is read-only leaves the time of access, where its user may decide
+// that.
+inline int open_quietly(const Served& all, int folder, const char* path, int flags) {
+    if (!all.read_only) return openat(folder, path, flags);
+    const int opened = openat(folder, path, flags | O_NOATIME);
+    return opened >= 0 || errno != EPERM ? opened : openat(folder, path, flags);
 }
 // Answers with errno, or with success.
 inline void reply_result(fuse_req_t request, bool good) {
