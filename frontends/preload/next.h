@@ -6,7 +6,12 @@
 // takes no lock (symbols.h), and a thread that is interrupted by a signal may begin again.
 #pragma once
 
+#include <aio.h>
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <fts.h>
+#include <ftw.h>
+#include <nl_types.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>

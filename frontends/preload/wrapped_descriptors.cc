@@ -1,9 +1,11 @@
 // Wrappers of the calls that make, move, place and close descriptors.
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 
 #include "cached_files.h"
 #include "cached_writes.h"
+#include "checked_copy.h"
 #include "descriptors.h"
 #include "device_memory.h"
 #include "feeder.h"
@@ -34,6 +36,22 @@ int open_again(int fd, const char* path, int folder, int flags, Call call) {
     if (!leased) return fd;
     close_cached_path(path, folder);
     return call();
+}
+
+bool is_lock(int command) {
+    return command == F_GETLK || command == F_SETLK || command == F_SETLKW ||
+           command == F_OFD_GETLK || command == F_OFD_SETLK || command == F_OFD_SETLKW;
+}
+
+// A range may be given from the descriptor's position on, or from the end of the file.
+void before_lock(int fd, const void* lock) {
+    short whence = SEEK_SET;
+    const char* theirs = static_cast<const char*>(lock) + offsetof(struct flock, l_whence);
+    if (!internal::caching.load(std::memory_order_relaxed) || lock == nullptr ||
+        !copy_checked(reinterpret_cast<char*>(&whence), theirs, sizeof whence, theirs))
+        return;
+    if (whence == SEEK_CUR) give_position(fd);
+    if (whence == SEEK_END) flush_cached(fd);
 }
 
 }  // namespace
@@ -82,6 +100,29 @@ OPEN_CHECKED(__openat64_2, (int folder, const char* path, int flags), (folder, p
     }
 CREAT(creat)
 CREAT(creat64)
+#define MADE(name, parameters, arguments) \
+    WRAP(int, name, parameters) { return opened_alone(next()->name arguments); }
+MADE(mkstemp, (char* pattern), (pattern))
+MADE(mkstemp64, (char* pattern), (pattern))
+MADE(mkostemp, (char* pattern, int flags), (pattern, flags))
+MADE(mkostemp64, (char* pattern, int flags), (pattern, flags))
+MADE(mkstemps, (char* pattern, int suffix), (pattern, suffix))
+MADE(mkstemps64, (char* pattern, int suffix), (pattern, suffix))
+MADE(mkostemps, (char* pattern, int suffix, int flags), (pattern, suffix, flags))
+MADE(mkostemps64, (char* pattern, int suffix, int flags), (pattern, suffix, flags))
+
+WRAP(int, open_by_handle_at, (int mount, file_handle* handle, int flags)) {
+    const Next* libc = next();
+    const int fd = libc->open_by_handle_at(mount, handle, flags & ~O_TRUNC);
+    if (fd < 0 || (flags & O_TRUNC) == 0) return opened_alone(fd);
+    forget(fd);
+    if (pass_cached(fd) && libc->ftruncate(fd, 0) == 0) return opened_alone(fd);
+    const int error = errno;
+    kernel::close(fd);
+    errno = error;
+    return -1;
+}
+
 WRAP(int, dup, (int fd)) {
     const Next* libc = next();
     if (libc == nullptr) return refuse();
@@ -144,6 +185,7 @@ FADVISE(posix_fadvise64)
         const Next* libc = next();                                        \
         if (libc == nullptr) return kernel::fcntl(fd, command, argument); \
         if (command == F_SETFL) change_flags(fd);                         \
+        if (is_lock(command)) before_lock(fd, argument);                  \
         if (command != F_DUPFD && command != F_DUPFD_CLOEXEC)             \
             return libc->name(fd, command, argument);                     \
         give_positions_in_child();                                        \

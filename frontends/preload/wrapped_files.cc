@@ -139,6 +139,10 @@ WRAP(int, ioctl, (int fd, unsigned long request, void* argument)) {
             flush_cached(static_cast<int>(range.src_fd));
         if (!pass_cached(fd)) return errno = EIO, -1;
     }
+    if (request == FIONREAD) {  // bytes from the position to the end
+        flush_cached(fd);
+        give_position(fd);
+    }
     return libc->ioctl(fd, request, argument);
 }
 

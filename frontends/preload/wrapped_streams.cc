@@ -82,6 +82,16 @@ WRAP(int, fclose, (FILE * file)) {
     return result;
 }
 
+// As fopen(3) and fclose(3) by inner calls.
+WRAP(FILE*, setmntent, (const char* path, const char* mode)) {
+    if (mode != nullptr && *mode == 'w') pass_cached_path(path);
+    return opened(next()->setmntent(path, mode));
+}
+WRAP(int, endmntent, (FILE * file)) {
+    if (file != nullptr) wrap_fclose(file);
+    return 1;
+}
+
 WRAP(int, setvbuf, (FILE * file, char* buffer, int mode, size_t size)) {
     const Next* libc = next();
     if (libc == nullptr) return refuse();

@@ -355,4 +355,30 @@ SERVED(splice, (int in, off_t* in_offset, int out, off_t* out_offset, size_t siz
         both_sides(in, in_offset, out, out_offset,
                    libc->splice(in, in_offset, out, out_offset, size, flags))))
 
+// libc writes the text by inner calls.
+WRAP(int, vdprintf, (int fd, const char* format, va_list list)) {
+    if (!pass_cached(fd)) return errno = EIO, -1;
+    give_position(fd);
+    return static_cast<int>(at_position('w', fd, next()->vdprintf(fd, format, list)));
+}
+WRAP(int, __vdprintf_chk, (int fd, int flag, const char* format, va_list list)) {
+    if (!pass_cached(fd)) return errno = EIO, -1;
+    give_position(fd);
+    return static_cast<int>(at_position('w', fd, next()->__vdprintf_chk(fd, flag, format, list)));
+}
+WRAP(int, dprintf, (int fd, const char* format, ...)) {
+    va_list list;
+    va_start(list, format);
+    const int result = wrap_vdprintf(fd, format, list);
+    va_end(list);
+    return result;
+}
+WRAP(int, __dprintf_chk, (int fd, int flag, const char* format, ...)) {
+    va_list list;
+    va_start(list, format);
+    const int result = wrap___vdprintf_chk(fd, flag, format, list);
+    va_end(list);
+    return result;
+}
+
 }  // namespace penstock::preload
