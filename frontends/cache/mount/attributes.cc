@@ -19,6 +19,7 @@ bool look_up(fuse_req_t request, fuse_ino_t folder, const char* name, fuse_entry
         &all, [&] { return all.nodes.look_up(all.nodes.of(folder), name, &below, &entry->attr); });
     if (found == nullptr) return false;
     if (found->identity.type == S_IFREG) (void)all.cache.stat(below.get(), &entry->attr);
+    set_shown_number(all, &entry->attr);
     found->has_set_id = (entry->attr.st_mode & (S_ISUID | S_ISGID)) != 0;
     entry->ino = all.nodes.number_of(*found);
     entry->attr_timeout = entry->entry_timeout = kAttributesValid_s;
@@ -29,6 +30,7 @@ void reply_attributes(fuse_req_t request, Node* node, const Below& below) {
     struct stat attributes {};
     const Status status = served(request).cache.stat(below.get(), &attributes);
     if (status.ok()) {
+        set_shown_number(served(request), &attributes);
         node->has_set_id = (attributes.st_mode & (S_ISUID | S_ISGID)) != 0;
         fuse_reply_attr(request, &attributes, kAttributesValid_s);
     } else {

@@ -50,6 +50,14 @@ bool Identity::is(const Identity& other) const {
            (!told || (born_s == other.born_s && born_ns == other.born_ns));
 }
 
+ino_t shown_number(dev_t root, dev_t device, ino_t number) {
+    constexpr unsigned kShift = 48;  // few file systems have numbers so high
+    constexpr ino_t kMask = 0x7fff;
+    if (device == root) return number;
+    const ino_t mark = (ino_t{major(device)} * 257 + minor(device)) & kMask;
+    return number ^ ((mark == 0 ? kMask : mark) << kShift);
+}
+
 bool describe(const Below& below, struct stat* attributes, Identity* identity) {
     struct statx status {};
     constexpr unsigned kWanted = STATX_BASIC_STATS | STATX_BTIME;

@@ -43,6 +43,11 @@ struct Identity {
     [[nodiscard]] bool is(const Identity& other) const;
 };
 
+// Returns the number that an object has in a mount, whose objects all seem to be on one device.
+// Programs take two names with one number for one file. So an object on another device than `root`
+// gets a number that no object there has, nor, unless 15 bits of devices agree, one elsewhere.
+ino_t shown_number(dev_t root, dev_t device, ino_t number);
+
 // Describes an object. Returns false with errno set.
 bool describe(const Below& below, struct stat* attributes, Identity* identity);
 

@@ -87,7 +87,10 @@ size_t add_entry(fuse_req_t request, fuse_ino_t number, const dirent& found, boo
             return 0;  // it was removed meanwhile
         }
     } else {
-        entry.attr.st_ino = found.d_ino;
+        const Served& all = served(request);
+        const dev_t device = number == FUSE_ROOT_ID ? all.device
+                                                    : node_of(request, number).identity.device;
+        entry.attr.st_ino = shown_number(all.device, device, found.d_ino);
         entry.attr.st_mode = static_cast<mode_t>(found.d_type) << 12;
     }
     const size_t size = attributes ? fuse_add_direntry_plus(request, to, room, found.d_name, &entry,

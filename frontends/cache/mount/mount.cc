@@ -160,6 +160,12 @@ std::string options_for_kernel(const std::string& path, const MountOptions& opti
     return text;
 }
 
+dev_t device_of(int folder) {
+    struct stat state {};
+    (void)fstat(folder, &state);
+    return state.st_dev;
+}
+
 class FuseMount : public Mount {
 public:
     FuseMount(const FileCache& cache, int root, int lock, const MountOptions& options)
@@ -171,7 +177,8 @@ public:
                   .as_callers = geteuid() == 0,
                   .kept = KeptFiles(std::min(descriptors_max() / 4, kKeptFilesMax)),
                   .others = options.others,
-                  .read_only = options.read_only} {}
+                  .read_only = options.read_only,
+                  .device = device_of(root)} {}
     FuseMount(const FuseMount&) = delete;
     FuseMount& operator=(const FuseMount&) = delete;
     ~FuseMount() override {

@@ -43,6 +43,7 @@ bool enter_nameless(fuse_req_t request, int descriptor, fuse_entry_param* entry)
     const Below below = Below::take(open(path.c_str(), O_PATH | O_CLOEXEC));
     Node* const node = below ? all.nodes.enter_nameless(below, &entry->attr) : nullptr;
     if (node == nullptr) return false;
+    set_shown_number(all, &entry->attr);
     node->has_set_id = (entry->attr.st_mode & (S_ISUID | S_ISGID)) != 0;
     entry->ino = all.nodes.number_of(*node);
     entry->attr_timeout = entry->entry_timeout = kAttributesValid_s;

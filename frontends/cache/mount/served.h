@@ -34,6 +34,7 @@ struct Served {
     KeptFiles kept;
     OtherFiles others;
     const bool read_only;
+    const dev_t device;          // of the root of what is shown
     bool writes_direct = false;  // files that are only written; set when the session begins
 };
 
@@ -101,6 +102,10 @@ inline int open_quietly(const Served& all, int folder, const char* path, int fla
     if (!all.read_only) return openat(folder, path, flags);
     const int opened = openat(folder, path, flags | O_NOATIME);
     return opened >= 0 || errno != EPERM ? opened : openat(folder, path, flags);
+}
+// Gives an object the number that programs find.
+inline void set_shown_number(const Served& all, struct stat* attributes) {
+    attributes->st_ino = shown_number(all.device, attributes->st_dev, attributes->st_ino);
 }
 // Answers with errno, or with success.
 inline void reply_result(fuse_req_t request, bool good) {

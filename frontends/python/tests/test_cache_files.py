@@ -208,7 +208,7 @@ def test_files_that_cannot_be_read_are_named(cache: Cache, tmp_path: Path) -> No
         with open(cache.folder / "a", "r+b"):
             done = cache.command(verb, cache.folder)
             assert done.returncode == 0
-            assert ("1 files are being changed" in done.stdout) == (verb == "warm")
+            assert ("1 files are being changed, or" in done.stdout) == (verb == "warm")
     shutil.rmtree(cache.folder)
     cache.folder.mkdir()
     assert told(cache, "warm", cache.folder)["files"] == 0

@@ -1,5 +1,6 @@
 """Goal: attributes below a mount are those that the file system below has and keeps."""
 
+import contextlib
 import errno
 import os
 import stat
@@ -8,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mounting import mounted, needs_mounts
+from mounting import mounted, needs_mounts, penstock, run
 
 pytestmark = needs_mounts
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -105,3 +106,42 @@ def test_a_change_of_access_takes_the_set_group_id_bit_of_foreign_groups(
         words[-1] = access_list(0o700).hex()
         refused = subprocess.run(words, capture_output=True, text=True, check=False, user=1101)
         assert "Operation not permitted" in refused.stderr
+
+
+@needs_root
+def test_files_of_a_file_system_below_are_taken_for_no_others(tmp_path: Path, below: Path) -> None:
+    """Two new file systems number their files alike, and a mount of both seems to be one."""
+    shown, nested = tmp_path / "shown", below / "nested"
+    shown.mkdir()
+    run("mount", "-t", "tmpfs", "none", below)
+    try:
+        nested.mkdir()
+        run("mount", "-t", "tmpfs", "none", nested)
+        try:
+            for i in range(5):
+                (below / f"{i}").write_text(f"above {i}")
+                (nested / f"{i}").write_text(f"nested {i}")
+            numbers = {path.stat().st_ino for path in below.glob("?")}
+            assert numbers & {path.stat().st_ino for path in nested.glob("?")}
+            with mounted(below, shown):
+                names = [*shown.glob("?"), *shown.glob("nested/?")]
+                assert len({path.stat().st_ino for path in names}) == 10
+                for folder in (shown, shown / "nested"):
+                    for entry in os.scandir(folder):
+                        assert entry.name == "nested" or entry.inode() == entry.stat().st_ino
+                with contextlib.ExitStack() as files:
+                    for path in shown.glob("?"):
+                        files.enter_context(path.open("rb"))
+                    for order in (names, names[::-1]):
+                        words = ["run", "--cache", shown, "cat", *order]
+                        done = penstock(*words)
+                        expected = "".join(path.read_text() for path in order)
+                        assert (done.returncode, done.stdout) == (0, expected)
+                run("cp", shown / "1", shown / "nested/2")
+                run("mv", shown / "3", shown / "nested/1")
+                assert (shown / "nested/2").read_text() == "above 1"
+            assert (nested / "1").read_text() == "above 3"
+        finally:
+            run("umount", nested)
+    finally:
+        run("umount", below)

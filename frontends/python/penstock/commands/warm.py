@@ -2,7 +2,8 @@
 
 PATH is a file, or a folder all of whose files are fetched in the order of their names. What is
 cached already is not read again. Files that would not fit beside those before them are left out,
-since they would take their place. A file that a program has open for writing is left out too.
+since they would take their place. So are files that a program has open for writing, and those of
+another file system that is mounted below the folder of a mount.
 """
 
 from __future__ import annotations
@@ -120,7 +121,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 1 if errors else 0
     print(f"{printable(path)}: {outcome.files:,} files are cached, {size_text(outcome.size)}")
     if outcome.busy:
-        print(f"  {outcome.busy:,} files are being changed, and were left out")
+        print(
+            f"  {outcome.busy:,} files are being changed, or are not the cache's, and were left out"
+        )
     if chosen.left_count:
         print(
             f"  {chosen.left_count:,} files of {size_text(chosen.left_size)} do not fit into"
