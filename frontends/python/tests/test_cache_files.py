@@ -213,3 +213,19 @@ def test_files_that_cannot_be_read_are_named(cache: Cache, tmp_path: Path) -> No
     cache.folder.mkdir()
     assert told(cache, "warm", cache.folder)["files"] == 0
     os.kill(process, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("how", WAYS[1:])
+def test_a_flush_writes_all_back(cache: Cache, how: str) -> None:
+    with shown(cache, how) as where:
+        for i in range(20):
+            (where / f"{i}").write_bytes(b"%d" % i * 5000)
+        assert cache.statistics()["dirty_size"] > 0
+        text = cache.command("serve", "--cache", where, "--flush").stdout
+        assert text == f"{cache.folder}: all that was written is on storage\n"
+        assert cache.statistics()["dirty_size"] == 0
+        if how == "mount elsewhere":
+            assert all((cache.folder / f"{i}").read_bytes() == b"%d" % i * 5000 for i in range(20))
+        assert told(cache, "serve", "--cache", where, "--flush") == {"path": str(cache.folder)}
+    refused = cache.command("serve", "--cache", cache.folder, "--flush", check=False)
+    assert (refused.returncode, "has no cache" in refused.stderr) == (1, True)

@@ -5,7 +5,8 @@ what is there makes no system call. Several programs share one cache. Writes go 
 once. A file that somebody has open for writing is not served meanwhile. Where the file system has
 no leases (NFS), or the files are another user's, a change by others is seen when a program opens
 the file again. Without --detach the command stays until Ctrl-C. `penstock stats` shows its use.
---give-back and --grow change how much memory a running cache has, also that of a mount.
+--give-back and --grow change how much memory a running cache has, and --flush writes back, also
+that of a mount.
 """
 
 from __future__ import annotations
@@ -89,6 +90,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="let it take such memory again, at most what it had at first",
     )
+    ending.add_argument(
+        "--flush",
+        action="store_true",
+        help="let it write to storage all that programs have written, and make that durable",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -108,6 +114,27 @@ def _stop(path: str, *, as_json: bool) -> int:
         print(json.dumps({"path": path}, indent=2))
     else:
         print(f"{printable(path)}: its cache has ended")
+    return 0
+
+
+def _flush(path: str, *, as_json: bool) -> int:
+    from penstock import cache_places
+    from penstock.cache_service import printable
+    from penstock.errors import CommandError
+    from penstock.progress import ProgressLine
+
+    place = cache_places.find(path)
+    if place is None:
+        raise CommandError(printable(path), "has no cache (try: penstock stats)")
+    with ProgressLine() as progress:
+        cache_places.flush(
+            place, lambda told: progress.show(f"{size_text(told['dirty_size'])} to write")
+        )
+        os.sync()  # the file systems below
+    if as_json:
+        print(json.dumps({"path": place.path}, indent=2))
+    else:
+        print(f"{printable(place.path)}: all that was written is on storage")
     return 0
 
 
@@ -170,6 +197,8 @@ def run(arguments: argparse.Namespace) -> int:
     os.scandir(path).close()  # it exists, and may be read
     if arguments.stop:
         return _stop(path, as_json=arguments.json)
+    if arguments.flush:
+        return _flush(path, as_json=arguments.json)
     if arguments.give_back is not None or arguments.grow is not None:
         return _resize(path, arguments)
     check_cache_size("--cache-size", arguments.cache_size, arguments.chunk_size)
