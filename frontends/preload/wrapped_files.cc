@@ -32,8 +32,14 @@ CHANGES(fallocate, (int fd, int mode, off_t offset, off_t size), (fd, mode, offs
         pass_cached(fd))
 CHANGES(fallocate64, (int fd, int mode, off_t offset, off_t size), (fd, mode, offset, size),
         pass_cached(fd))
-CHANGES(posix_fallocate, (int fd, off_t offset, off_t size), (fd, offset, size), pass_cached(fd))
-CHANGES(posix_fallocate64, (int fd, off_t offset, off_t size), (fd, offset, size), pass_cached(fd))
+// They return the error, and leave errno.
+#define ALLOCATES(name)                                   \
+    WRAP(int, name, (int fd, off_t offset, off_t size)) { \
+        if (!pass_cached(fd)) return EIO;                 \
+        return next()->name(fd, offset, size);            \
+    }
+ALLOCATES(posix_fallocate)
+ALLOCATES(posix_fallocate64)
 CHANGES(syncfs, (int fd), (fd), (flush_before_program(), true))
 // A write-back after them would set the time of the change again.
 CHANGES(futimens, (int fd, const timespec* times), (fd, times), (flush_cached(fd), true))

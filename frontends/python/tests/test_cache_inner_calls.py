@@ -256,3 +256,26 @@ int main(int count, char** words) {
     cache.serve()
     cache.run(program, cache.folder / "aXXXXXX", write_back=True)
     assert cache.statistics()["bytes_written"] == 10_000
+
+
+def test_an_allocation_of_space_that_fails_returns_the_error(cache: Cache) -> None:
+    script = """
+import ctypes, os, resource, sys
+libc = ctypes.CDLL(None, use_errno=True)
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
+os.write(fd, b"text")
+for other in map(int, os.listdir("/proc/self/fd")):
+    if other > fd:  # the connections too, and no more can be made
+        try:
+            os.close(other)
+        except OSError:
+            pass
+resource.setrlimit(resource.RLIMIT_NOFILE, (fd + 1, fd + 1))
+print(libc.posix_fallocate(fd, 0, 100), ctypes.get_errno())
+print(libc.posix_fallocate(77, 0, 5), ctypes.get_errno())
+"""
+    cache.serve()
+    path = cache.folder / "a"
+    told = cache.run(sys.executable, "-c", script, path, write_back=True).stdout.splitlines()
+    assert told[0] in ("0 0", "5 0")
+    assert told[1] == "9 0"
