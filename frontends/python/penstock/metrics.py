@@ -32,6 +32,7 @@ _GAUGES = (
     ("free_bytes", "free_size", "Memory that holds nothing."),
     ("clean_bytes", "clean_size", "Memory with bytes that storage has too."),
     ("dirty_bytes", "dirty_size", "Memory with bytes that storage lacks."),
+    ("failing_files", "failing_count", "Files whose last write-back failed."),
     ("given_back_bytes", "given_back_size", "Memory that was given to other programs."),
     ("tier_size_bytes", "tier_size", "Space of the tier."),
     ("tier_used_bytes", "tier_used_size", "Space of the tier that holds something."),
@@ -63,6 +64,8 @@ def text_of(caches: list[dict[str, Any]], silent: list[str]) -> str:
             # A process that was started before an update may lack some.
             samples = [(path, one[key]) for path, one in named if key in one]
             lines += _metric(name, kind, meaning, samples)
+    ages = [(path, one["dirty_age_ms"] / 1000) for path, one in named if "dirty_age_ms" in one]
+    lines += _metric("dirty_age_seconds", "gauge", "For how long storage has lacked bytes.", ages)
     failed = [(path, int(bool(one.get("tier_error")))) for path, one in named if one.get("tier")]
     lines += _metric("tier_failed", "gauge", "Whether the tier is no longer used.", failed)
     return "\n".join(lines) + "\n"

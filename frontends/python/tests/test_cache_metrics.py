@@ -70,6 +70,7 @@ def test_the_metrics_of_running_caches(cache: Cache) -> None:
         ("hits_total", "counter", "hits"),
         ("read_bytes_total", "counter", "bytes_read"),
         ("size_bytes", "gauge", "size"),
+        ("failing_files", "gauge", "failing_count"),
         ("clean_bytes", "gauge", "clean_size"),
     ):
         name = f"penstock_cache_{short}"
@@ -118,6 +119,9 @@ def test_any_path_is_one_label(path: str, shown: str) -> None:
     assert len({path for _, path in values}) == 1
 
 
-def test_a_tier_that_failed_is_seen() -> None:
+def test_what_goes_wrong_is_seen() -> None:
     told = {"path": "/a", "tier": "/b", "tier_error": "Input/output error"}
-    assert parsed(text_of([told], []))[1]["penstock_cache_tier_failed", "/a"] == 1
+    values = parsed(text_of([{**told, "dirty_age_ms": 61_500, "failing_count": 2}], []))[1]
+    assert values["penstock_cache_tier_failed", "/a"] == 1
+    assert values["penstock_cache_dirty_age_seconds", "/a"] == 61.5
+    assert values["penstock_cache_failing_files", "/a"] == 2

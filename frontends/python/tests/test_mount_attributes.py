@@ -133,7 +133,7 @@ def test_files_of_a_file_system_below_are_taken_for_no_others(tmp_path: Path, be
                     for path in shown.glob("?"):
                         files.enter_context(path.open("rb"))
                     for order in (names, names[::-1]):
-                        words = ["run", "--cache", shown, "cat", *order]
+                        words: list[str | bytes | Path] = ["run", "--cache", shown, "cat", *order]
                         done = penstock(*words)
                         expected = "".join(path.read_text() for path in order)
                         assert (done.returncode, done.stdout) == (0, expected)
