@@ -133,10 +133,11 @@ def test_runs_in_a_mount(tmp_path: Path) -> None:
 
 def test_expected_differences_have_reasons(tmp_path: Path) -> None:
     path = tmp_path / "expected.txt"
-    path.write_text("# a comment\nfsx * no-*: it is\n  so\n")
+    path.write_text("# a comment\nfsx * no-*,odd: it is\n  so\n")
     (line,) = compared.read_expected(path)
     assert line.reason == "it is so"
     assert line.covers("fsx", "mount", "no-mappings-1")
+    assert line.covers("fsx", "mount", "odd")
     assert not line.covers("fsx", "mount", "plain-1")
     path.write_text("fsx mount plain-1:\n")
     with pytest.raises(ValueError, match="not SUITE WAY TEST: REASON"):
