@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .suite import ABSENT, FAILED, HUNG, PASSED, SKIPPED, WHOLE, Outcomes
+from .suite import ABSENT, FAILED, HUNG, PASSED, SKIPPED, WHOLE, Outcomes, word_of
 
 EXPECTED = Path(__file__).parent / "expected.txt"
 
@@ -16,7 +16,8 @@ EXPECTED = Path(__file__).parent / "expected.txt"
 class Expected:
     """A line of the file of expected differences. Words are patterns as those of a shell.
 
-    `test` may be several patterns with commas between them.
+    `test` may be several patterns with commas between them. They are compared with the name of a
+    test, and with the name, a space and the outcome under us.
     """
 
     suite: str
@@ -24,12 +25,16 @@ class Expected:
     test: str
     reason: str
 
-    def covers(self, suite: str, way: str, test: str) -> bool:
+    def covers(self, suite: str, way: str, test: str, under: str = "") -> bool:
         """Return whether the line is about this test."""
         return (
             fnmatch.fnmatchcase(suite, self.suite)
             and fnmatch.fnmatchcase(way, self.way)
-            and any(fnmatch.fnmatchcase(test, pattern) for pattern in self.test.split(","))
+            and any(
+                fnmatch.fnmatchcase(name, pattern)
+                for name in (test, f"{test} {under}")
+                for pattern in self.test.split(",")
+            )
         )
 
 
@@ -75,7 +80,7 @@ def compare(alone: Outcomes, under: Outcomes) -> dict[str, tuple[str, str]]:
     found = {}
     for test in sorted(alone.keys() | under.keys()):
         pair = alone.get(test, ABSENT), under.get(test, ABSENT)
-        if pair[0] != pair[1]:
+        if word_of(pair[0]) != word_of(pair[1]):
             found[test] = pair
     return found
 
@@ -83,7 +88,8 @@ def compare(alone: Outcomes, under: Outcomes) -> dict[str, tuple[str, str]]:
 def worst(outcomes: Outcomes) -> str:
     """Return the outcome of a case as one word."""
     order = (HUNG, FAILED, ABSENT, PASSED, SKIPPED)
-    return next((word for word in order if word in outcomes.values()), PASSED)
+    seen = {word_of(outcome) for outcome in outcomes.values()}
+    return next((word for word in order if word in seen), PASSED)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from . import processes, ways
 from .differences import Difference, Expected, Row, compare
-from .suite import ALONE, HUNG, Case, Finished, Outcomes, Place, Suite
+from .suite import ALONE, HUNG, Case, Finished, Outcomes, Place, Suite, word_of
 
 # Alone the limit of a case is what its suite says; under us it may take so many times as long.
 SLOWER = 3.0
@@ -127,27 +127,33 @@ class SuiteRun:
             first, first_output, first_seconds = self.alone[case.name]
             second, second_output, second_seconds = run_case(case, under, self.environment)
             found = compare(first, second)
-            if last or not found or all(self._reason(row.way, case, test) for test in found):
+            if (
+                last
+                or not found
+                or all(self._reason(row.way, case, test, pair[1]) for test, pair in found.items())
+            ):
                 break
-        row.alone.update(first.values())
-        row.under.update(second.values())
+        row.alone.update(map(word_of, first.values()))
+        row.under.update(map(word_of, second.values()))
         row.seconds_alone += first_seconds
         row.seconds_under += second_seconds
         if found:
             self.log.keep(self.suite.name, case.name, ALONE, first_output)
             self.log.keep(self.suite.name, case.name, row.way, second_output)
         for test, (was, now) in found.items():
-            reason = self._reason(row.way, case, test)
+            reason = self._reason(row.way, case, test, now)
             name = _full_name(case, test)
             difference = Difference(self.suite.name, row.way, name, was, now, reason)
             row.differences.append(difference)
             if not reason:
                 self.say(str(difference))
 
-    def _reason(self, way: str, case: Case, test: str) -> str:
+    def _reason(self, way: str, case: Case, test: str, under: str) -> str:
         name = _full_name(case, test)
-        lines = (line for line in self.expected if line.covers(self.suite.name, way, name))
-        return next((line.reason for line in lines), "")
+        for line in self.expected:
+            if line.covers(self.suite.name, way, name, under):
+                return line.reason
+        return ""
 
 
 def _full_name(case: Case, test: str) -> str:

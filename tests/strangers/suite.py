@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PASSED, FAILED, SKIPPED, HUNG, ABSENT = "passed", "failed", "skipped", "hung", "absent"
-Outcomes = dict[str, str]  # of each test, by its name within the case
+# Of each test, by its name within the case. What stands behind the word in brackets is the suite's
+# own reason: `skipped (no disk)`.
+Outcomes = dict[str, str]
 WHOLE = "all"  # the name of all tests of a case that was skipped
 
 # How programs are run. `alone` is what the others are compared with.
@@ -63,6 +65,11 @@ class Case:
     read: Reader = by_exit_code
     folder: str = ""  # below the place's; empty: a new one for each run
     environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def word_of(outcome: str) -> str:
+    """Return an outcome without its reason."""
+    return outcome.partition(" (")[0]
 
 
 def words(text: str) -> list[str]:

@@ -6,11 +6,13 @@ sockets lie in a runtime folder of the run.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -41,10 +43,11 @@ class Ways:
 
     def __init__(self, work: Path) -> None:
         self.work = work
-        runtime = work / "runtime"
-        runtime.mkdir(parents=True, exist_ok=True)
-        runtime.chmod(0o700)
-        os.environ["XDG_RUNTIME_DIR"] = str(runtime)
+        work.mkdir(parents=True, exist_ok=True)
+        # Not below `work`: the path of a socket may have 107 bytes.
+        runtime = tempfile.mkdtemp(prefix="strangers-")
+        atexit.register(shutil.rmtree, runtime, ignore_errors=True)
+        os.environ["XDG_RUNTIME_DIR"] = runtime
         self.command = work / "penstock"
         self.command.write_text(COMMAND.format(python=sys.executable, paths=BUILT.split(":")))
         self.command.chmod(0o755)

@@ -139,6 +139,9 @@ def test_expected_differences_have_reasons(tmp_path: Path) -> None:
     assert line.covers("fsx", "mount", "no-mappings-1")
     assert line.covers("fsx", "mount", "odd")
     assert not line.covers("fsx", "mount", "plain-1")
+    (line,) = [compared.Expected("fsx", "*", "*(no disk*", "it wants one")]
+    assert line.covers("fsx", "mount", "plain-1", "skipped (no disk here)")
+    assert not line.covers("fsx", "mount", "plain-1", "failed")
     path.write_text("fsx mount plain-1:\n")
     with pytest.raises(ValueError, match="not SUITE WAY TEST: REASON"):
         compared.read_expected(path)

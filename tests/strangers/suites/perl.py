@@ -29,7 +29,6 @@ def _prepare(copies: Path, place: Place) -> None:
     for pattern in MODULES:
         for path in sorted(Path("/").glob(pattern[1:])):
             shutil.copytree(path, place.folder / "lib", dirs_exist_ok=True)
-    (place.folder / "t/perl").symlink_to("/usr/bin/perl")
 
 
 def _cases(copies: Path) -> Sequence[Case]:
@@ -37,7 +36,9 @@ def _cases(copies: Path) -> Sequence[Case]:
     paths = [path for pattern in PATTERNS for path in sorted(tests.glob(pattern))]
     paths += [tests / f"op/{name}.t" for name in OPERATORS]
     names = [str(path.relative_to(tests)) for path in paths]
-    return [Case(name, ["./perl", "-I../lib", name], read=tap, folder="t") for name in names]
+    # Some tests remove `perl`, which others start.
+    run = 'ln -sf /usr/bin/perl perl && exec ./perl -I../lib "$0"'
+    return [Case(name, ["sh", "-c", run, name], read=tap, folder="t") for name in names]
 
 
 SUITE = Suite("perl", _cases, missing=missing_paths("perl/t/io/fs.t"), prepare=_prepare)

@@ -23,8 +23,9 @@ def _read(done: Finished) -> Outcomes:
     outcomes: Outcomes = {}
     for number, rest in LINE.findall(done.output):
         bad = "[failed" in rest or "output mismatch" in rest or "_check_" in rest
-        skipped = "[not run]" in rest or "[expunged]" in rest
-        outcomes[number] = FAILED if bad else SKIPPED if skipped else PASSED
+        _, not_run, reason = rest.partition("[not run] ")
+        skipped = f"{SKIPPED} ({reason})" if not_run else PASSED
+        outcomes[number] = FAILED if bad else skipped
     if not outcomes:
         outcomes["end"] = FAILED
     return outcomes
