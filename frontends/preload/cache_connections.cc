@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -23,14 +25,16 @@ using cache_protocol::CacheRequest;
 using cache_protocol::kHelloDescriptors;
 using cache_protocol::Request;
 
-constexpr int kConnectionsMax = 64;
+constexpr int kConnectionsMax = 64;    // threads that ask at once; others wait for one of these
+constexpr int kIdleMax = 8;            // that stay open
 constexpr uint32_t kMappingsMax = 16;  // services that one process can outlive
 constexpr time_t kAnswerS = 5;         // the service reads slow storage for an answer
 constexpr int kLongPeriods = 24;       // of kAnswerS, for what is written back
 constexpr time_t kPauseS = 1;          // between attempts to connect
 constexpr long kNapNs = 200'000;
-constexpr int kNapsMax = 5000;        // 1 s
-constexpr int kHighDescriptor = 700;  // out of the way of programs that expect small numbers
+constexpr int kNapsMax = 5000;     // 1 s
+constexpr int kAttemptsMax = 500;  // to ask a service that closes connections
+constexpr long kNumberMax = 4096;  // of our descriptors; a table of more takes much memory
 
 struct Connection {
     std::atomic<int> fd{-1};
@@ -42,6 +46,9 @@ struct Connection {
 // Constant: libraries that are initialized earlier make calls.
 constinit Connection connections[kConnectionsMax];
 constinit CacheMapping mappings[kMappingsMax];
+std::atomic<uint32_t> given_back{0};  // counts connections that were; a futex
+std::atomic<int> waiting{0};          // threads that wait for one
+std::atomic<int> idle{0};
 std::atomic<uint32_t> mapping_count{0};
 std::atomic<bool> connecting{false};
 std::atomic<time_t> tried{0};
@@ -66,19 +73,38 @@ void drop(Connection& connection) {
     if (fd >= 0 && is_ours(connection, fd)) kernel::close(fd);
 }
 
-// Moves a descriptor out of the way. It is closed at exec.
-int moved_up(int fd) {
-    const int high = kernel::fcntl(fd, F_DUPFD_CLOEXEC,
-                                   reinterpret_cast<void*>(static_cast<long>(kHighDescriptor)));
-    if (high < 0) return fd;
-    kernel::close(fd);
-    return high;
+// Sets the limit of descriptors, or tells it.
+bool limit_of_descriptors(const rlimit* set, rlimit* told) {
+    return kernel::call(SYS_prlimit64, 0, RLIMIT_NOFILE, set, told) == 0;
+}
+
+// Makes a socket whose number is out of the program's way: behind its limit, where that may be
+// raised for a moment. So the program has as many descriptors as without it. It is closed at exec.
+int make_socket() {
+    rlimit limit{}, now{};
+    if (!limit_of_descriptors(nullptr, &limit)) return -1;
+    rlimit raised = limit;
+    raised.rlim_cur = limit.rlim_cur + 2 * kConnectionsMax;
+    if (raised.rlim_cur > limit.rlim_max) raised.rlim_cur = limit.rlim_max;
+    const bool raises = limit.rlim_cur < kNumberMax && raised.rlim_cur > limit.rlim_cur &&
+                        limit_of_descriptors(&raised, nullptr);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    long from = limit.rlim_cur < kNumberMax ? static_cast<long>(limit.rlim_cur) : kNumberMax;
+    if (!raises && from == static_cast<long>(limit.rlim_cur)) from -= 2 * kConnectionsMax;
+    if (fd >= 0 && fd < from) {
+        const int high = kernel::fcntl(fd, F_DUPFD_CLOEXEC, reinterpret_cast<void*>(from));
+        if (high >= 0) kernel::close(fd);
+        if (high >= 0) fd = high;
+    }
+    // The program may have set another limit meanwhile.
+    if (raises && limit_of_descriptors(nullptr, &now) && now.rlim_cur == raised.rlim_cur)
+        limit_of_descriptors(&limit, nullptr);
+    return fd;
 }
 
 bool connect_one(Connection& connection) {
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    const int fd = make_socket();
     if (fd < 0) return false;
-    fd = moved_up(fd);
     const timeval limit{kAnswerS, 0};
     struct stat status;
     if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0 ||
@@ -180,25 +206,31 @@ const CacheMapping* joined_cache() {
     return last != nullptr && last->reader.marks.live() ? last : nullptr;
 }
 
+void nap() {
+    const timespec time{0, kNapNs};
+    nanosleep(&time, nullptr);
+}
+
 // Threads that start together all need a connection: one connects, the others wait for a moment.
 const CacheMapping* mapping_of_other_thread() {
-    for (int naps = 0; connecting.load() && naps < kNapsMax; ++naps) {
-        const timespec nap{0, kNapNs};
-        nanosleep(&nap, nullptr);
-    }
+    for (int naps = 0; connecting.load() && naps < kNapsMax; ++naps) nap();
     return joined_cache();
 }
 
-// Returns a connection to the service of a mapping that nobody uses; null: there is none.
-Connection* take_connection(uint32_t mapping) {
+// Returns a connection to the service of a mapping that nobody uses; null: there is none now.
+Connection* try_connection(uint32_t mapping) {
     Connection* unused = nullptr;
     for (Connection& one : connections) {
         if (one.busy.load(std::memory_order_relaxed) || one.busy.exchange(true)) continue;
         if (one.fd.load() >= 0 && one.mapping == mapping) {
             if (unused != nullptr) unused->busy.store(false);
+            idle.fetch_sub(1);
             return &one;
         }
-        if (one.fd.load() >= 0) drop(one);  // of a service that has ended
+        if (one.fd.load() >= 0) {  // of a service that has ended
+            idle.fetch_sub(1);
+            drop(one);
+        }
         if (unused == nullptr) {
             unused = &one;
         } else {
@@ -210,6 +242,44 @@ Connection* take_connection(uint32_t mapping) {
     if (connect_one(*unused)) return unused;
     unused->busy.store(false);
     return nullptr;
+}
+
+bool has_connection() {
+    for (const Connection& one : connections)
+        if (one.fd.load() >= 0) return true;
+    return false;
+}
+
+// Gives a connection back, to a thread that waits for one first.
+void give_back(Connection& connection) {
+    if (connection.fd.load() >= 0 && idle.fetch_add(1) >= kIdleMax && waiting.load() == 0) {
+        idle.fetch_sub(1);
+        drop(connection);
+    }
+    connection.busy.store(false);
+    if (waiting.load() == 0) return;
+    given_back.fetch_add(1);
+    kernel::call(SYS_futex, &given_back, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
+// Returns a connection to the service of a mapping, and waits where all are in use, or descriptors
+// are short. Each that is in use is given back within kAnswerS or kLongPeriods of it. Null: the
+// service has ended, or the time is over.
+Connection* take_connection(uint32_t mapping) {
+    Connection* found = try_connection(mapping);
+    for (int turns = 0; found == nullptr && turns < 2 * kLongPeriods * kAnswerS; ++turns) {
+        if (!mappings[mapping].reader.marks.live()) return nullptr;
+        if (turns > 2 && !has_connection()) return nullptr;  // and can make none
+        const uint32_t seen = given_back.load();
+        waiting.fetch_add(1);
+        found = try_connection(mapping);
+        const timespec limit{0, 500'000'000};
+        if (found == nullptr)
+            kernel::call(SYS_futex, &given_back, FUTEX_WAIT_PRIVATE, seen, &limit, nullptr, 0);
+        waiting.fetch_sub(1);
+        if (found == nullptr) found = try_connection(mapping);
+    }
+    return found;
 }
 
 }  // namespace
@@ -239,13 +309,14 @@ const CacheMapping* current_cache() {
         if (connection == nullptr && !one.busy.exchange(true)) connection = &one;
     bool joined = false;
     if (connection != nullptr && count < kMappingsMax) {
+        if (connection->fd.load() >= 0) idle.fetch_sub(1);
         drop(*connection);
         connection->mapping = count;
         mappings[count].number = count;
         joined = join(mappings[count], *connection);
         if (!joined) drop(*connection);
     }
-    if (connection != nullptr) connection->busy.store(false);
+    if (connection != nullptr) give_back(*connection);
     if (joined) mapping_count.store(count + 1, std::memory_order_release);
     connecting.store(false);
     return joined ? &mappings[count] : nullptr;
@@ -253,30 +324,32 @@ const CacheMapping* current_cache() {
 
 bool ask_cache(const CacheMapping& cache, CacheRequest request, int descriptor, CacheReply* reply) {
     *reply = {};
-    if (!cache.reader.marks.live()) return false;
-    for (int attempts = 0; attempts < 2; ++attempts) {
+    // The program may have closed the connection, or the service, which has only so many.
+    for (int attempts = 0; attempts < kAttemptsMax && cache.reader.marks.live(); ++attempts) {
+        if (attempts > 1) nap();
         Connection* connection = take_connection(cache.number);
         if (connection == nullptr) return false;
-        // The program may have closed it: then nothing was sent, and another one is made.
         const int fd = connection->fd.load();
         const bool ours = fd >= 0 && is_ours(*connection, fd);
-        const bool answered = ours && exchange(*connection, request, descriptor, reply, nullptr);
         if (!ours) connection->fd.store(-1);
+        errno = 0;
+        const bool answered = ours && exchange(*connection, request, descriptor, reply, nullptr);
+        const bool timed_out = ours && !answered && errno == EAGAIN;
         if (!answered) drop(*connection);  // a late answer must not be taken for another
-        connection->busy.store(false);
-        if (ours) return answered;
+        give_back(*connection);
+        if (answered || timed_out) return answered;
     }
     return false;
 }
 
-void tell_cache(const CacheMapping& cache, const CacheRequest& request) {
-    Connection* connection = take_connection(cache.number);
+void tell_cache(const CacheMapping& cache, const CacheRequest& request, bool waits) {
+    Connection* connection = waits ? take_connection(cache.number) : try_connection(cache.number);
     if (connection == nullptr) return;
     const int fd = connection->fd.load();
     if (fd >= 0 && is_ours(*connection, fd))
-        kernel::call(SYS_sendto, fd, &request, sizeof request, MSG_NOSIGNAL | MSG_DONTWAIT, nullptr,
-                     0);
-    connection->busy.store(false);
+        kernel::call(SYS_sendto, fd, &request, sizeof request,
+                     MSG_NOSIGNAL | (waits ? 0 : MSG_DONTWAIT), nullptr, 0);
+    give_back(*connection);
 }
 
 uint32_t writer_number(const CacheMapping& cache) {
@@ -292,7 +365,7 @@ uint32_t writer_number(const CacheMapping& cache) {
     for (const int one : files)
         if (one >= 0) kernel::close(one);
     if (!answered) drop(*connection);
-    connection->busy.store(false);
+    give_back(*connection);
     if (!answered || reply.error != 0) return 0;
     mappings[cache.number].writer.store(reply.slot);
     return reply.slot;
@@ -304,6 +377,8 @@ void forget_connections() {
         drop(one);
         one.busy.store(false);
     }
+    idle.store(0);
+    waiting.store(0);
     connecting.store(false);
     tried.store(0);
 }

@@ -27,12 +27,14 @@ bool set_cache_socket(const char* path, size_t size, bool writes);
 // thread connects just now.
 const CacheMapping* current_cache();
 const CacheMapping* cache_by_number(uint32_t number);
-// Asks the service of `cache`, with a descriptor if it is not -1. Returns false if there is no
-// answer within some seconds, or the service has ended.
+// Asks the service of `cache`, with a descriptor if it is not -1. Waits where many threads ask at
+// once. Returns false if there is no answer within some seconds, or the service has ended.
 bool ask_cache(const CacheMapping& cache, cache_protocol::CacheRequest request, int descriptor,
                cache_protocol::CacheReply* reply);
-// Tells the service something that has no answer, unless it is too busy to hear it.
-void tell_cache(const CacheMapping& cache, const cache_protocol::CacheRequest& request);
+// Tells the service something that has no answer. Where it is too busy to hear it, it is not told,
+// unless the caller `waits`.
+void tell_cache(const CacheMapping& cache, const cache_protocol::CacheRequest& request,
+                bool waits = false);
 // Returns the number of this program in grants; 0: the service does not answer.
 uint32_t writer_number(const CacheMapping& cache);
 // In the child of a fork: its parent has the same connections.
