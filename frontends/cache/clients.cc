@@ -202,6 +202,7 @@ void Clients::sweep_writers() {
         if (writer.connections > 0) return false;
         if (writer.process >= 0 && !has_ended(writer.process)) return false;
         if (writer.process >= 0) close(writer.process);
+        files_.release(each.first);
         if (writer.number != 0) cache_.forget_writer(writer.number);
         return true;
     });
@@ -262,8 +263,12 @@ void Clients::answer(int connection, const CacheRequest& request, int descriptor
             case Request::kPass:
             case Request::kClose:
             case Request::kError:
-                reply = files_.change(request);
+            case Request::kTruncate:
+                reply = files_.change(request, peer_of(connection).pid);
                 break;
+            case Request::kRelease:
+                (void)files_.change(request, peer_of(connection).pid);
+                return;
             case Request::kGiveBack:
                 reply = reply_of(cache_.give_back(request.size));
                 break;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <shared_mutex>
 #include <string>
 
 #include "leases.h"
@@ -38,8 +39,11 @@ public:
     // Writes back the file behind a program's descriptor, and drops what is cached of it.
     cache_protocol::CacheReply drop_bytes(int descriptor);
     void used(const cache_protocol::CacheRequest& request);
-    // Answers kGrant, kSync, kFlush, kPass and kError for a file.
-    cache_protocol::CacheReply change(const cache_protocol::CacheRequest& request);
+    // Answers kGrant, kSync, kFlush, kPass, kClose, kRelease, kTruncate and kError of a process
+    // for a file.
+    cache_protocol::CacheReply change(const cache_protocol::CacheRequest& request, int process);
+    // A process has ended: it holds no file any more.
+    void release(int process);
     // Closes a file, because its name goes through the mount. Programs that have it open read it
     // there.
     void drop(uint64_t device, uint64_t inode) { (void)remove({device, inode}); }
@@ -60,13 +64,26 @@ private:
         std::string path;
         uint64_t size = 0;
         std::list<Key>::iterator use;  // in uses_
+        // Is locked shared while a chunk is granted, and alone to set `retired`: then none is.
+        std::shared_mutex granting;
+        bool retired = false;
     };
+    // Files that processes change by calls that are not served, and how many calls of each.
+    using Holds = std::map<Key, std::map<int, unsigned>>;
     std::shared_ptr<Entry> find(const Key& key);
     std::shared_ptr<Entry> remove(const Key& key);
     bool take_out(const Key& key, const std::shared_ptr<Entry>& entry);
+    static void retire(Entry& entry);
+    cache_protocol::CacheReply pass(const cache_protocol::CacheRequest& request, const Key& key,
+                                    int process);
+    void hold(const Key& key, int process);
+    void release(const Key& key, int process);
     void make_room();
     Status flush_all();
     [[nodiscard]] bool is_passed(const Key& key) const;
+    [[nodiscard]] bool is_held(const Key& key) const;
+    void note_change(const Key& key);
+    bool take_change(const Key& key);
     void broken(int descriptor);
 
     cache_protocol::CacheReply open_of_mount(uint64_t inode, int descriptor);
@@ -80,7 +97,10 @@ private:
     std::map<Key, std::shared_ptr<Entry>> entries_;
     std::list<Key> uses_;   // the last used one first
     std::set<Key> passed_;  // files that programs write in ways that are not served
-    Key looked_at_;         // by close_unlinked()
+    Holds held_;
+    // Files that were passed. Their times may not tell of a change within a clock tick.
+    std::set<Key> changed_;
+    Key looked_at_;  // by close_unlinked()
     Leases leases_;
 };
 

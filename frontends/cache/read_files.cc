@@ -22,7 +22,8 @@ using cache_protocol::Request;
 // A file of up to this size is fetched as a whole when a program reads its begin.
 constexpr uint64_t kWholeSize = 1 << 20;
 
-constexpr size_t kPassedMax = 1 << 16;
+// Beyond it, no file is written by grants any more.
+constexpr size_t kPassedMax = 1 << 20;
 
 size_t open_files_max() {
     rlimit limit{};
@@ -85,6 +86,7 @@ CacheReply ReadFiles::open(int descriptor, uint32_t how) {
     if (const auto known = find(key);
         known != nullptr && known->leased && (known->writes || !writes))
         return slot_reply(key, known->file);
+    if (is_held(key)) return error_reply(EAGAIN);
     // So would the mount's pages, if programs wrote its files below.
     if (writes && (is_passed(key) || (mount_ != 0 && status.st_dev == below_mount_)))
         return error_reply(EOPNOTSUPP);
@@ -107,6 +109,10 @@ CacheReply ReadFiles::open(int descriptor, uint32_t how) {
     auto adopted = cache_.adopt(own);
     if (!adopted.ok()) return error_reply(adopted.status().error_number());
     entry->file = std::move(adopted.value());
+    if (take_change(key) && !entry->file.refresh().ok()) {
+        note_change(key);
+        return error_reply(EAGAIN);
+    }
     entry->descriptor = own;
     entry->leased = writes || lease == Lease::kHeld;
     entry->writes = writes;
@@ -163,6 +169,11 @@ CacheReply ReadFiles::enter(const Key& key, const std::shared_ptr<Entry>& entry)
     }
     uses_.push_front(key);
     entry->use = uses_.begin();
+    if (held_.contains(key)) {
+        uses_.erase(entry->use);
+        entries_.erase(key);
+        return error_reply(EAGAIN);
+    }
     const bool readable = entry->file.publish(entry->leased ? CachedFile::Readable::kUnchanged
                                                             : CachedFile::Readable::kUnlessRecent);
     // Somebody may have asked for the lease before the entry was there to be found.
@@ -188,9 +199,24 @@ void ReadFiles::used(const CacheRequest& request) {
         entry->file.observe(request.offset, request.size);
 }
 
+void ReadFiles::note_change(const Key& key) {
+    const std::lock_guard lock(mutex_);
+    if (changed_.size() < kPassedMax) changed_.insert(key);
+}
+
+bool ReadFiles::take_change(const Key& key) {
+    const std::lock_guard lock(mutex_);
+    return changed_.size() >= kPassedMax || changed_.erase(key) > 0;
+}
+
+bool ReadFiles::is_held(const Key& key) const {
+    const std::lock_guard lock(mutex_);
+    return held_.contains(key);
+}
+
 bool ReadFiles::is_passed(const Key& key) const {
     const std::lock_guard lock(mutex_);
-    return passed_.contains(key);
+    return passed_.size() >= kPassedMax || passed_.contains(key);
 }
 
 std::shared_ptr<ReadFiles::Entry> ReadFiles::remove(const Key& key) {
@@ -204,28 +230,74 @@ std::shared_ptr<ReadFiles::Entry> ReadFiles::remove(const Key& key) {
     return entry;
 }
 
-CacheReply ReadFiles::change(const CacheRequest& request) {
+// Takes a file out of the table for a call that is not served. A chunk that was granted beside the
+// call would have old bytes where the call writes, and be written over them.
+CacheReply ReadFiles::pass(const CacheRequest& request, const Key& key, int process) {
+    if (request.writes == cache_protocol::kPassHeld) hold(key, process);
+    note_change(key);
+    if (request.writes == cache_protocol::kPassForGood) {
+        const std::lock_guard lock(mutex_);
+        if (passed_.size() < kPassedMax) passed_.insert(key);
+    }
+    const auto entry = find(key);
+    if (entry == nullptr || take_out(key, entry)) return {};
+    if (request.writes == cache_protocol::kPassHeld) release(key, process);
+    const Status status = entry->file.flush();
+    return error_reply(status.ok() ? EAGAIN : status.error_number());
+}
+
+void ReadFiles::hold(const Key& key, int process) {
+    const std::lock_guard lock(mutex_);
+    ++held_[key][process];
+}
+
+void ReadFiles::release(const Key& key, int process) {
+    const std::lock_guard lock(mutex_);
+    const auto found = held_.find(key);
+    if (found == held_.end()) return;
+    const auto own = found->second.find(process);
+    if (own == found->second.end()) return;
+    if (--own->second == 0) found->second.erase(own);
+    if (found->second.empty()) held_.erase(found);
+}
+
+void ReadFiles::release(int process) {
+    const std::lock_guard lock(mutex_);
+    for (auto at = held_.begin(); at != held_.end();) {
+        at->second.erase(process);
+        at = at->second.empty() ? held_.erase(at) : std::next(at);
+    }
+}
+
+CacheReply ReadFiles::change(const CacheRequest& request, int process) {
     const bool is_of_mount = mount_ != 0 && request.device == mount_;
     const Key key{is_of_mount ? below_mount_ : request.device, request.inode};
     if (request.kind == Request::kFlush && request.inode == 0)
         return error_reply(flush_all().error_number());
-    if (request.kind == Request::kPass || request.kind == Request::kClose) {
-        if (request.writes != 0) {
-            const std::lock_guard lock(mutex_);
-            if (passed_.size() >= kPassedMax) passed_.clear();
-            passed_.insert(key);
-        }
-        const auto entry = find(key);
+    if (request.kind == Request::kRelease) {
+        release(key, process);
+        return {};
+    }
+    if (request.kind == Request::kPass) return pass(request, key, process);
+    const auto entry = find(key);
+    if (request.kind == Request::kTruncate) {
+        if (entry == nullptr || !entry->writes) return error_reply(ESTALE);
+        const std::shared_lock lock(entry->granting);
+        return error_reply(entry->retired ? ESTALE
+                                          : entry->file.truncate(request.size).error_number());
+    }
+    if (request.kind == Request::kClose) {
         if (entry == nullptr) return {};
         if (!take_out(key, entry)) (void)remove(key);
         return error_reply(entry->file.flush().error_number());
     }
-    const auto entry = find(key);
     if (entry == nullptr)
         return error_reply(
             request.kind == Request::kGrant || request.kind == Request::kSync ? ESTALE : 0);
     CacheReply reply{};
     if (request.kind == Request::kGrant) {
+        const std::shared_lock lock(entry->granting);
+        if (entry->retired) return error_reply(ESTALE);
         const auto granted = entry->file.grant(request.offset, request.size);
         reply.error = granted.status().error_number();
         if (granted.ok()) reply.size = granted.value();
@@ -303,8 +375,8 @@ void ReadFiles::close_unlinked() {
 }
 
 // Takes a file out of the table, for the file below. That must have all that was written before:
-// programs that have it open read and sync it from then on. Returns false if it cannot, and leaves
-// the file where it is.
+// programs that have it open read and sync it from then on. Returns false if that fails. Mostly it
+// leaves the file where it is then; what was written at the last moment is written back later.
 bool ReadFiles::take_out(const Key& key, const std::shared_ptr<Entry>& entry) {
     if (entry->writes) entry->file.end_grants();
     if (entry->writes && !entry->file.flush().ok()) return false;
@@ -316,9 +388,16 @@ bool ReadFiles::take_out(const Key& key, const std::shared_ptr<Entry>& entry) {
         uses_.erase(entry->use);
         entries_.erase(found);
     }
-    if (entry->writes) entry->file.end_grants();
-    if (entry->writes) (void)entry->file.flush();
-    return true;
+    if (!entry->writes) return true;
+    retire(*entry);
+    return entry->file.flush().ok();
+}
+
+// Ends the grants of a file that has left the table.
+void ReadFiles::retire(Entry& entry) {
+    const std::unique_lock lock(entry.granting);
+    entry.retired = true;
+    entry.file.end_grants();
 }
 
 // Makes room for one more file: that goes which was used first.
@@ -334,7 +413,8 @@ void ReadFiles::make_room() {
     if (!take_out(key, first)) (void)remove(key);  // it is written back later
 }
 
-// Writes back all files, and keeps none open for writing: other programs may change or run them.
+// Writes back all files, and keeps none open for writing that could be: other programs may change
+// or run them.
 Status ReadFiles::flush_all() {
     const std::lock_guard one_at_a_time(opening_);
     std::vector<std::pair<Key, std::shared_ptr<Entry>>> written;
@@ -344,8 +424,7 @@ Status ReadFiles::flush_all() {
             if (entry->writes) written.emplace_back(key, entry);
     }
     const Status status = cache_.flush();
-    for (const auto& [key, entry] : written)
-        if (!take_out(key, entry)) (void)remove(key);
+    for (const auto& [key, entry] : written) (void)take_out(key, entry);
     return status;
 }
 

@@ -53,9 +53,10 @@ State find_slot_to_write(int fd, const CacheMapping& cache, const struct stat& s
                          CachedFile& file) {
     CacheReply reply;
     const bool answered = ask_cache(cache, {.kind = Request::kOpen, .writes = 1}, fd, &reply);
-    if (!answered || reply.error != 0) {
+    if (!answered || reply.error == EAGAIN) return kUnknown;  // each write holds the file
+    if (reply.error != 0) {
         pass_cached(fd, true);
-        return answered && reply.error != EAGAIN ? kIgnored : kUnknown;
+        return kIgnored;
     }
     file.use(reply.slot, reply.device, reply.inode, cache.number, status.st_dev);
     file.only_writes.store(!reads);
@@ -101,10 +102,8 @@ State find_slot(int fd, CachedFile& file) {
     // of the file, or to storage.
     const bool by_grants = writes && internal::writing_back &&
                            (flags & (O_APPEND | O_DSYNC)) == 0 && sight.load() != Sight::kLost;
-    if ((flags & O_ACCMODE) == O_WRONLY && !by_grants) {
-        pass_cached(fd, true);
-        return kIgnored;
-    }
+    if (writes && !by_grants) (void)pass_cached(fd, true);
+    if ((flags & O_ACCMODE) == O_WRONLY && !by_grants) return kIgnored;
     const CacheMapping* cache = current_cache();
     if (cache == nullptr) return kUnknown;
     if (by_grants)

@@ -24,8 +24,6 @@ namespace grant = chunk_table::grant;
 constexpr uint64_t kGrantAhead = 4 << 20;  // bytes that a writer is granted at once
 constexpr int kTurnsMax = 1000;            // for which another writer of the chunk is waited
 
-std::atomic<bool> has_written{false};  // this program, since it was flushed last
-
 const CacheMapping& cache_of(const CachedFile& file) {
     return *cache_by_number(file.cache.load(std::memory_order_relaxed));
 }
@@ -151,11 +149,21 @@ bool may_write(int fd) {
     return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
 }
 
-bool pass(const CachedFile& file, bool for_good) {
+// Returns an errno: of a write-back, or EIO where the service lives and does not answer.
+int pass(const CachedFile& file, cache_protocol::Passing how) {
     CacheRequest request = request_of(file, Request::kPass);
-    request.writes = for_good ? 1 : 0;
-    CacheReply reply;  // an error of a write-back is told by fsync
-    return ask_cache(cache_of(file), request, -1, &reply) || !cache_of(file).reader.marks.live();
+    request.writes = how;
+    CacheReply reply;
+    if (ask_cache(cache_of(file), request, -1, &reply)) return reply.error;
+    return cache_of(file).reader.marks.live() ? EIO : 0;
+}
+
+void hold_file(const CachedFile& file, HeldFile* held) {
+    held->cache = file.cache.load();
+    held->device = file.device.load();
+    held->inode = file.inode.load();
+    held->error = pass(file, cache_protocol::kPassHeld);
+    held->is_held = held->error == 0;
 }
 
 }  // namespace
@@ -187,7 +195,6 @@ ssize_t internal::write_cached(int fd, const void* from, size_t size, off_t offs
                !file->position.compare_exchange(position, position + size))
             continue;
         if (!owned) {
-            pass_cached(fd, false);
             errno = error;
             return kNotCached;
         }
@@ -196,7 +203,7 @@ ssize_t internal::write_cached(int fd, const void* from, size_t size, off_t offs
     const size_t done = write_by_grants(*file, bytes, size, position);
     if (done > 0) {
         file->has_written.store(true);
-        has_written.store(true);
+        internal::has_written.store(true);
     }
     errno = error;
     if (done == size) return static_cast<ssize_t>(done);
@@ -205,9 +212,11 @@ ssize_t internal::write_cached(int fd, const void* from, size_t size, off_t offs
         return -1;
     }
     // The kernel writes the rest, or says why it cannot.
-    pass(*file, false);
+    const Passed passed(fd);
     file->state.store(kUnknown);
-    const ssize_t rest = kernel::call(SYS_pwrite64, fd, bytes + done, size - done, position + done);
+    const ssize_t rest = passed.refuses() ? -1
+                                          : kernel::call(SYS_pwrite64, fd, bytes + done,
+                                                         size - done, position + done);
     const size_t moved = done + (rest > 0 ? static_cast<size_t>(rest) : 0);
     if (offset < 0 && moved < size) {
         uint64_t end = position + size;
@@ -216,25 +225,46 @@ ssize_t internal::write_cached(int fd, const void* from, size_t size, off_t offs
     return moved > 0 ? static_cast<ssize_t>(moved) : rest;
 }
 
+int internal::truncate_cached(int fd, off_t size) {
+    CachedFile* file = file_at(fd);
+    if (file == nullptr || size < 0 || size > kOffsetMax || is_child_of_vfork()) {
+        return static_cast<int>(kNotCached);
+    }
+    const int error = errno;
+    int failure = ESTALE;
+    if (is_served(fd, *file) && is_written(*file)) {
+        CacheRequest request = request_of(*file, Request::kTruncate);
+        request.size = static_cast<uint64_t>(size);
+        failure = ask_about(*file, request);
+    }
+    errno = error;
+    if (failure == 0) return 0;
+    if (failure == ESTALE || !cache_of(*file).reader.marks.live())
+        return static_cast<int>(kNotCached);
+    errno = failure;
+    return -1;
+}
+
 int internal::sync_cached(int fd, bool data_only) {
     CachedFile* file = file_at(fd);
-    if (file == nullptr || !is_written(*file)) return static_cast<int>(kNotCached);
-    if (has_lost(*file)) {
+    if (file != nullptr && has_lost(*file)) {
         errno = EIO;
         return -1;
     }
-    CacheRequest request = request_of(*file, Request::kSync);
-    request.size = data_only ? 1 : 0;
-    const int failure = ask_about(*file, request);
-    // What is no longer in the cache is below: the kernel syncs it.
-    if (failure == ESTALE || !cache_of(*file).reader.marks.live()) {
-        file->has_written.store(false);
+    // Others may have written the file, by descriptors of their own.
+    struct stat status;
+    CachedFile known;
+    if (kernel::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) ||
+        !find_known(status.st_dev, status.st_ino, &known))
         return static_cast<int>(kNotCached);
-    }
-    if (failure == 0) {
-        file->has_written.store(false);
-        return 0;
-    }
+    CacheRequest request = request_of(known, Request::kSync);
+    request.size = data_only ? 1 : 0;
+    const int failure = ask_about(known, request);
+    const bool is_below = failure == ESTALE || !cache_of(known).reader.marks.live();
+    if (file != nullptr && (failure == 0 || is_below)) file->has_written.store(false);
+    // What is no longer in the cache is below: the kernel syncs it.
+    if (is_below) return static_cast<int>(kNotCached);
+    if (failure == 0) return 0;
     errno = failure;
     return -1;
 }
@@ -249,27 +279,56 @@ void internal::flush_cached(int fd) {
     errno = error;
 }
 
-bool internal::pass_cached(int fd, bool for_good, bool is_mapped) {
-    bool passed = true;
+namespace {
+
+// Finds the file of a descriptor. Returns false if the service does not know it, and need not.
+bool find_to_pass(int fd, bool may_be_unknown, bool is_mapped, CachedFile* known) {
     struct stat status;
+    if (kernel::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return false;
+    if (find_known(status.st_dev, status.st_ino, known)) return true;
+    // The service is told of a file that it does not know yet, lest it should serve it meanwhile.
+    if (!may_be_unknown || !(is_mapped || may_write(fd))) return false;
+    const CacheMapping* cache = current_cache();
+    if (cache == nullptr || !is_cached_file(fd)) return false;
+    known->cache.store(cache->number);
+    known->device.store(status.st_dev);
+    known->inode.store(status.st_ino);
+    return true;
+}
+
+}  // namespace
+
+bool internal::pass_cached(int fd, bool for_good, bool is_mapped) {
     CachedFile known;
+    int failure = 0;
     const int error = errno;
-    if (kernel::fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
-        const bool is_known = find_known(status.st_dev, status.st_ino, &known);
-        // The service is told of a file that it does not know yet, lest it should serve it later.
-        const CacheMapping* cache = is_known || !for_good ? nullptr : current_cache();
-        const bool tells = cache != nullptr && (is_mapped || may_write(fd)) && is_cached_file(fd);
-        if (tells) {
-            known.cache.store(cache->number);
-            known.device.store(status.st_dev);
-            known.inode.store(status.st_ino);
-        }
-        if (is_known || tells) passed = pass(known, for_good);
-        CachedFile* file = is_known || tells ? file_at(fd) : nullptr;
+    if (find_to_pass(fd, for_good, is_mapped, &known)) {
+        failure = pass(known, for_good ? cache_protocol::kPassForGood : cache_protocol::kPassOnce);
+        if (CachedFile* file = file_at(fd)) file->state.store(kUnknown);
+    }
+    errno = failure == 0 ? error : failure;
+    return failure == 0;
+}
+
+void internal::hold(int fd, HeldFile* held) {
+    if (is_child_of_vfork()) return;
+    CachedFile known;
+    CachedFile* file = file_at(fd);
+    const int error = errno;
+    // A file is ignored that was passed for good.
+    const bool is_passed = file != nullptr && file->state.load() == kIgnored;
+    if (find_to_pass(fd, !is_passed, false, &known)) {
+        hold_file(known, held);
         if (file != nullptr) file->state.store(kUnknown);
     }
     errno = error;
-    return passed;
+}
+
+void internal::release(const HeldFile& held) {
+    const int error = errno;
+    tell_cache(*cache_by_number(held.cache),
+               {.kind = Request::kRelease, .device = held.device, .inode = held.inode}, true);
+    errno = error;
 }
 
 namespace {
@@ -292,12 +351,12 @@ void internal::flush_cached_path(const char* path, int folder, int flags) {
     errno = error;
 }
 
-bool internal::pass_cached_path(const char* path, int folder) {
+void internal::hold_path(const char* path, int folder, HeldFile* held) {
+    if (is_child_of_vfork()) return;
     CachedFile known;
     const int error = errno;
-    const bool passed = !find_path(path, folder, 0, &known) || pass(known, false);
+    if (find_path(path, folder, 0, &known)) hold_file(known, held);
     errno = error;
-    return passed;
 }
 
 void internal::close_cached_path(const char* path, int folder) {
@@ -324,7 +383,6 @@ void internal::correct_size(dev_t device, ino_t inode, off_t* size) {
 }
 
 void internal::flush_all() {
-    if (!has_written.exchange(false)) return;
     const CacheMapping* cache = current_cache();
     CacheReply reply;
     const int error = errno;

@@ -1,9 +1,11 @@
 // Writes to files of a file cache that stay in its memory for a while (penstock run --write-back),
 // by chunks that the service grants (abi/chunk_table.h). A call that is not served here, and sees
 // or changes such a file, must find it whole: the file is written back before, by flush_cached(),
-// or taken out of the cache too, by pass_cached().
+// or taken out of the cache too, by Passed or pass_cached().
 #pragma once
 
+#include <errno.h>
+#include <stdint.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
@@ -11,14 +13,19 @@
 
 namespace penstock::preload {
 
+struct HeldFile;
 namespace internal {
-inline bool writing_back = false;  // set at start
+inline bool writing_back = false;             // set at start
+inline std::atomic<bool> has_written{false};  // this program, since it flushed all files last
 ssize_t write_cached(int fd, const void* from, size_t size, off_t offset);
 int sync_cached(int fd, bool data_only);
 void flush_cached(int fd);
 void flush_cached_path(const char* path, int folder, int flags);
 bool pass_cached(int fd, bool for_good, bool is_mapped = false);
-bool pass_cached_path(const char* path, int folder);
+void hold(int fd, HeldFile* held);
+void hold_path(const char* path, int folder, HeldFile* held);
+void release(const HeldFile& held);
+int truncate_cached(int fd, off_t size);
 void close_cached_path(const char* path, int folder);
 void correct_size(dev_t device, ino_t inode, off_t* size);
 void flush_all();
@@ -33,10 +40,22 @@ void begin_writing_back();
 inline ssize_t write_cached(int fd, const void* from, size_t size, off_t offset) {
     return internal::writing_back ? internal::write_cached(fd, from, size, offset) : kNotCached;
 }
+// As ftruncate(2). Returns kNotCached if the kernel must be asked.
+inline int truncate_cached(int fd, off_t size) {
+    return internal::writing_back ? internal::truncate_cached(fd, size)
+                                  : static_cast<int>(kNotCached);
+}
 // As fsync(2). Returns kNotCached if the kernel must be asked.
 inline int sync_cached(int fd, bool data_only) {
-    return internal::writing_back ? internal::sync_cached(fd, data_only)
-                                  : static_cast<int>(kNotCached);
+    return internal::caching.load(std::memory_order_relaxed) ? internal::sync_cached(fd, data_only)
+                                                             : static_cast<int>(kNotCached);
+}
+// Writes back what any program has written to the file of a descriptor, or to any file.
+inline void flush_before_sync(int fd) {
+    if (internal::caching.load(std::memory_order_relaxed)) internal::flush_cached(fd);
+}
+inline void flush_all_cached() {
+    if (internal::caching.load(std::memory_order_relaxed)) internal::flush_all();
 }
 inline void flush_cached(int fd) {
     if (internal::writing_back) internal::flush_cached(fd);
@@ -45,14 +64,46 @@ inline void flush_cached(int fd) {
 inline void flush_cached_path(const char* path, int folder = -100, int flags = 0) {  // AT_FDCWD
     if (internal::writing_back) internal::flush_cached_path(path, folder, flags);
 }
-// `for_good`: no call of this program is served for this file from now on.
-// Both return false if the service lives and did not do it: then the call must fail with EIO.
+// Has the service write a file back and take it out of the table. `for_good`: it is not written by
+// grants again. Returns false, with errno, if the file must not be changed past the cache now.
 inline bool pass_cached(int fd, bool for_good = false) {
     return !internal::writing_back || internal::pass_cached(fd, for_good);
 }
-inline bool pass_cached_path(const char* path, int folder = -100) {  // AT_FDCWD
-    return !internal::writing_back || internal::pass_cached_path(path, folder);
-}
+
+struct HeldFile {
+    int error = 0;  // why the file must not be changed now; an errno
+    bool is_held = false;
+    uint32_t cache = 0;
+    uint64_t device = 0, inode = 0;
+};
+// Passes the file that a call changes which is not served, while this lives: no chunk of it is
+// granted beside the call, lest its old bytes should be written over the new ones.
+class Passed {
+public:
+    explicit Passed(int fd) {  // -1: nothing is changed
+        if (internal::writing_back && fd >= 0) [[unlikely]]
+            internal::hold(fd, &file_);
+    }
+    // `path` may be null.
+    explicit Passed(const char* path, int folder = -100) {  // AT_FDCWD
+        if (internal::writing_back && path != nullptr) [[unlikely]]
+            internal::hold_path(path, folder, &file_);
+    }
+    ~Passed() {
+        if (file_.is_held) [[unlikely]]
+            internal::release(file_);
+    }
+    Passed(const Passed&) = delete;
+    Passed& operator=(const Passed&) = delete;
+    // Returns whether the call must not be made, and sets errno then.
+    [[nodiscard]] bool refuses() const {
+        if (file_.error != 0) errno = file_.error;
+        return file_.error != 0;
+    }
+
+private:
+    HeldFile file_;
+};
 // The same for a file that is mapped. Without write-back only a mount serves a file that a program
 // writes: it sees what is written by a mapping late.
 inline void pass_mapped(int fd, bool is_shared, bool is_written) {
@@ -68,7 +119,7 @@ inline void close_cached_path(const char* path, int folder) {
 }
 // Writes back all files, if this program has written any: another program may read them.
 inline void flush_before_program() {
-    if (internal::writing_back) internal::flush_all();
+    if (internal::writing_back && internal::has_written.exchange(false)) internal::flush_all();
 }
 // Returns the errno that close(2) of a written file must tell; 0: none.
 inline int close_error(int fd) { return internal::writing_back ? internal::close_error(fd) : 0; }

@@ -56,13 +56,14 @@ void before_lock(int fd, const void* lock) {
 
 }  // namespace
 
-#define OPEN(name, parameters, arguments, folder)                                              \
-    WRAP(int, name, parameters) {                                                              \
-        const Next* libc = next();                                                             \
-        if (libc == nullptr) return kernel::openat(folder, path, flags, mode);                 \
-        if ((flags & O_TRUNC) != 0 && !pass_cached_path(path, folder)) return errno = EIO, -1; \
-        return opened_alone(open_again(libc->name arguments, path, folder, flags,              \
-                                       [=] { return libc->name arguments; }));                 \
+#define OPEN(name, parameters, arguments, folder)                                 \
+    WRAP(int, name, parameters) {                                                 \
+        const Next* libc = next();                                                \
+        if (libc == nullptr) return kernel::openat(folder, path, flags, mode);    \
+        const Passed passed((flags & O_TRUNC) != 0 ? path : nullptr, folder);     \
+        if (passed.refuses()) return -1;                                          \
+        return opened_alone(open_again(libc->name arguments, path, folder, flags, \
+                                       [=] { return libc->name arguments; }));    \
     }
 
 OPEN(open, (const char* path, int flags, mode_t mode), (path, flags, mode), AT_FDCWD)
@@ -79,13 +80,14 @@ OPEN(openat64, (int folder, const char* path, int flags, mode_t mode), (folder, 
         return after(libc->name arguments);                         \
     }
 
-#define OPEN_CHECKED(name, parameters, arguments, folder)                                      \
-    WRAP(int, name, parameters) {                                                              \
-        const Next* libc = next();                                                             \
-        if (libc == nullptr) return refuse();                                                  \
-        if ((flags & O_TRUNC) != 0 && !pass_cached_path(path, folder)) return errno = EIO, -1; \
-        return opened_alone(open_again(libc->name arguments, path, folder, flags,              \
-                                       [=] { return libc->name arguments; }));                 \
+#define OPEN_CHECKED(name, parameters, arguments, folder)                         \
+    WRAP(int, name, parameters) {                                                 \
+        const Next* libc = next();                                                \
+        if (libc == nullptr) return refuse();                                     \
+        const Passed passed((flags & O_TRUNC) != 0 ? path : nullptr, folder);     \
+        if (passed.refuses()) return -1;                                          \
+        return opened_alone(open_again(libc->name arguments, path, folder, flags, \
+                                       [=] { return libc->name arguments; }));    \
     }
 OPEN_CHECKED(__open_2, (const char* path, int flags), (path, flags), AT_FDCWD)
 OPEN_CHECKED(__open64_2, (const char* path, int flags), (path, flags), AT_FDCWD)
@@ -95,7 +97,8 @@ OPEN_CHECKED(__openat64_2, (int folder, const char* path, int flags), (folder, p
     WRAP(int, name, (const char* path, mode_t mode)) { \
         const Next* libc = next();                     \
         if (libc == nullptr) return refuse();          \
-        pass_cached_path(path);                        \
+        const Passed passed(path);                     \
+        if (passed.refuses()) return -1;               \
         return opened_alone(libc->name(path, mode));   \
     }
 CREAT(creat)
@@ -116,7 +119,10 @@ WRAP(int, open_by_handle_at, (int mount, file_handle* handle, int flags)) {
     const int fd = libc->open_by_handle_at(mount, handle, flags & ~O_TRUNC);
     if (fd < 0 || (flags & O_TRUNC) == 0) return opened_alone(fd);
     forget(fd);
-    if (pass_cached(fd) && libc->ftruncate(fd, 0) == 0) return opened_alone(fd);
+    {
+        const Passed passed(fd);
+        if (!passed.refuses() && libc->ftruncate(fd, 0) == 0) return opened_alone(fd);
+    }
     const int error = errno;
     kernel::close(fd);
     errno = error;

@@ -16,44 +16,66 @@
 #include "wrap.h"
 
 namespace penstock::preload {
-// Calls that change or sync a file of their own accord.
-#define CHANGES(name, parameters, arguments, before) \
-    WRAP(int, name, parameters) {                    \
-        const Next* libc = next();                   \
-        if (libc == nullptr) return refuse();        \
-        if (!(before)) return errno = EIO, -1;       \
-        return libc->name arguments;                 \
+// Calls that change a file of their own accord.
+#define CHANGES(name, parameters, arguments, file) \
+    WRAP(int, name, parameters) {                  \
+        const Next* libc = next();                 \
+        if (libc == nullptr) return refuse();      \
+        const Passed passed(file);                 \
+        if (passed.refuses()) return -1;           \
+        return libc->name arguments;               \
     }
-CHANGES(ftruncate, (int fd, off_t size), (fd, size), pass_cached(fd))
-CHANGES(ftruncate64, (int fd, off_t size), (fd, size), pass_cached(fd))
-CHANGES(truncate, (const char* path, off_t size), (path, size), pass_cached_path(path))
-CHANGES(truncate64, (const char* path, off_t size), (path, size), pass_cached_path(path))
-CHANGES(fallocate, (int fd, int mode, off_t offset, off_t size), (fd, mode, offset, size),
-        pass_cached(fd))
-CHANGES(fallocate64, (int fd, int mode, off_t offset, off_t size), (fd, mode, offset, size),
-        pass_cached(fd))
+#define FTRUNCATE(name)                                      \
+    WRAP(int, name, (int fd, off_t size)) {                  \
+        const Next* libc = next();                           \
+        if (libc == nullptr) return refuse();                \
+        const int done = truncate_cached(fd, size);          \
+        if (done != kNotCached) return done;                 \
+        const Passed passed(fd);                             \
+        return passed.refuses() ? -1 : libc->name(fd, size); \
+    }
+FTRUNCATE(ftruncate)
+FTRUNCATE(ftruncate64)
+CHANGES(truncate, (const char* path, off_t size), (path, size), path)
+CHANGES(truncate64, (const char* path, off_t size), (path, size), path)
+CHANGES(fallocate, (int fd, int mode, off_t offset, off_t size), (fd, mode, offset, size), fd)
+CHANGES(fallocate64, (int fd, int mode, off_t offset, off_t size), (fd, mode, offset, size), fd)
 // They return the error, and leave errno.
 #define ALLOCATES(name)                                   \
     WRAP(int, name, (int fd, off_t offset, off_t size)) { \
-        if (!pass_cached(fd)) return EIO;                 \
+        const int before = errno;                         \
+        const Passed passed(fd);                          \
+        const int error = passed.refuses() ? errno : 0;   \
+        errno = before;                                   \
+        if (error != 0) return error;                     \
         return next()->name(fd, offset, size);            \
     }
 ALLOCATES(posix_fallocate)
 ALLOCATES(posix_fallocate64)
-CHANGES(syncfs, (int fd), (fd), (flush_before_program(), true))
+
+// Calls before which files are written back.
+#define AFTER_FLUSH(name, parameters, arguments, flush) \
+    WRAP(int, name, parameters) {                       \
+        const Next* libc = next();                      \
+        if (libc == nullptr) return refuse();           \
+        flush;                                          \
+        return libc->name arguments;                    \
+    }
+AFTER_FLUSH(syncfs, (int fd), (fd), flush_all_cached())
+AFTER_FLUSH(sync_file_range, (int fd, off_t offset, off_t size, unsigned flags),
+            (fd, offset, size, flags), flush_before_sync(fd))
 // A write-back after them would set the time of the change again.
-CHANGES(futimens, (int fd, const timespec* times), (fd, times), (flush_cached(fd), true))
-CHANGES(futimes, (int fd, const timeval* times), (fd, times), (flush_cached(fd), true))
-CHANGES(utimensat, (int folder, const char* path, const timespec* times, int flags),
-        (folder, path, times, flags), (flush_cached_path(path, folder, flags), true))
-CHANGES(futimesat, (int folder, const char* path, const timeval* times), (folder, path, times),
-        (path == nullptr ? flush_cached(folder) : flush_cached_path(path, folder), true))
-CHANGES(utimes, (const char* path, const timeval* times), (path, times),
-        (flush_cached_path(path), true))
-CHANGES(lutimes, (const char* path, const timeval* times), (path, times),
-        (flush_cached_path(path, AT_FDCWD, AT_SYMLINK_NOFOLLOW), true))
-CHANGES(utime, (const char* path, const utimbuf* times), (path, times),
-        (flush_cached_path(path), true))
+AFTER_FLUSH(futimens, (int fd, const timespec* times), (fd, times), flush_cached(fd))
+AFTER_FLUSH(futimes, (int fd, const timeval* times), (fd, times), flush_cached(fd))
+AFTER_FLUSH(utimensat, (int folder, const char* path, const timespec* times, int flags),
+            (folder, path, times, flags), flush_cached_path(path, folder, flags))
+AFTER_FLUSH(futimesat, (int folder, const char* path, const timeval* times), (folder, path, times),
+            path == nullptr ? flush_cached(folder) : flush_cached_path(path, folder))
+AFTER_FLUSH(utimes, (const char* path, const timeval* times), (path, times),
+            flush_cached_path(path))
+AFTER_FLUSH(lutimes, (const char* path, const timeval* times), (path, times),
+            flush_cached_path(path, AT_FDCWD, AT_SYMLINK_NOFOLLOW))
+AFTER_FLUSH(utime, (const char* path, const utimbuf* times), (path, times), flush_cached_path(path))
 
 // A name goes. The service closes the file first: an NFS client keeps open files under other names,
 // which are in the way when the folder is removed.
@@ -86,7 +108,7 @@ SYNC(fdatasync, true)
 WRAP(void, sync, ()) {
     const Next* libc = next();
     if (libc == nullptr) return;
-    flush_before_program();
+    flush_all_cached();
     libc->sync();
 }
 
@@ -137,19 +159,20 @@ WRAP(int, ioctl, (int fd, unsigned long request, void* argument)) {
     if (libc == nullptr) return refuse();
     if (internal::writing_back && request == FICLONE) {
         flush_cached(static_cast<int>(reinterpret_cast<intptr_t>(argument)));
-        if (!pass_cached(fd)) return errno = EIO, -1;
     } else if (internal::writing_back && request == FICLONERANGE) {
         file_clone_range range;
         const auto* from = static_cast<const char*>(argument);
         if (copy_checked(reinterpret_cast<char*>(&range), from, sizeof range, from))
             flush_cached(static_cast<int>(range.src_fd));
-        if (!pass_cached(fd)) return errno = EIO, -1;
+    } else {
+        if (request == FIONREAD) {  // bytes from the position to the end
+            flush_cached(fd);
+            give_position(fd);
+        }
+        return libc->ioctl(fd, request, argument);
     }
-    if (request == FIONREAD) {  // bytes from the position to the end
-        flush_cached(fd);
-        give_position(fd);
-    }
-    return libc->ioctl(fd, request, argument);
+    const Passed passed(fd);
+    return passed.refuses() ? -1 : libc->ioctl(fd, request, argument);
 }
 
 #define MMAP(name)                                                                                \

@@ -100,7 +100,7 @@ FTS(fts64_read, fts64_children, FTS64, FTSENT64)
         return next()->aio_read##suffix(block);                                              \
     }                                                                                        \
     WRAP(int, aio_write##suffix, (Block * block)) {                                          \
-        if (!pass_cached(block->aio_fildes, true)) return errno = EIO, -1;                   \
+        if (!pass_cached(block->aio_fildes, true)) return -1;                                \
         return next()->aio_write##suffix(block);                                             \
     }                                                                                        \
     WRAP(int, aio_fsync##suffix, (int kind, Block* block)) {                                 \
@@ -114,7 +114,7 @@ FTS(fts64_read, fts64_children, FTS64, FTSENT64)
             if (block == nullptr) continue;                                                  \
             if (block->aio_lio_opcode == LIO_READ) flush_cached(block->aio_fildes);          \
             if (block->aio_lio_opcode == LIO_WRITE && !pass_cached(block->aio_fildes, true)) \
-                return errno = EIO, -1;                                                      \
+                return -1;                                                                   \
         }                                                                                    \
         return next()->lio_listio##suffix(mode, blocks, count, event);                       \
     }

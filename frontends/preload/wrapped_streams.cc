@@ -34,16 +34,17 @@ void before_buffer(FILE* file, const char* buffer, size_t size) {
 
 }  // namespace
 
-#define FOPEN(name)                                                  \
-    WRAP(FILE*, name, (const char* path, const char* mode)) {        \
-        const Next* libc = next();                                   \
-        if (libc == nullptr) return refuse(), nullptr;               \
-        if (mode != nullptr && *mode == 'w') pass_cached_path(path); \
-        if (!may_serve(path, mode)) [[likely]]                       \
-            return opened(libc->name(path, mode));                   \
-        bool served = false;                                         \
-        FILE* file = open_stream(path, mode, &served);               \
-        return served ? file : opened(file);                         \
+#define FOPEN(name)                                                            \
+    WRAP(FILE*, name, (const char* path, const char* mode)) {                  \
+        const Next* libc = next();                                             \
+        if (libc == nullptr) return refuse(), nullptr;                         \
+        const Passed passed(mode != nullptr && *mode == 'w' ? path : nullptr); \
+        if (passed.refuses()) return nullptr;                                  \
+        if (!may_serve(path, mode)) [[likely]]                                 \
+            return opened(libc->name(path, mode));                             \
+        bool served = false;                                                   \
+        FILE* file = open_stream(path, mode, &served);                         \
+        return served ? file : opened(file);                                   \
     }
 FOPEN(fopen)
 FOPEN(fopen64)
@@ -57,14 +58,15 @@ WRAP(FILE*, fdopen, (int fd, const char* mode)) {
     return libc->fdopen(fd, mode);
 }
 
-#define FREOPEN(name)                                                     \
-    WRAP(FILE*, name, (const char* path, const char* mode, FILE* file)) { \
-        const Next* libc = next();                                        \
-        if (libc == nullptr) return refuse(), nullptr;                    \
-        if (!make_ordinary(file)) return nullptr;                         \
-        release_device_file(fileno_unlocked(file));                       \
-        if (mode != nullptr && *mode == 'w') pass_cached_path(path);      \
-        return opened(libc->name(path, mode, file));                      \
+#define FREOPEN(name)                                                          \
+    WRAP(FILE*, name, (const char* path, const char* mode, FILE* file)) {      \
+        const Next* libc = next();                                             \
+        if (libc == nullptr) return refuse(), nullptr;                         \
+        if (!make_ordinary(file)) return nullptr;                              \
+        release_device_file(fileno_unlocked(file));                            \
+        const Passed passed(mode != nullptr && *mode == 'w' ? path : nullptr); \
+        if (passed.refuses()) return nullptr;                                  \
+        return opened(libc->name(path, mode, file));                           \
     }
 FREOPEN(freopen)
 FREOPEN(freopen64)
@@ -84,7 +86,8 @@ WRAP(int, fclose, (FILE * file)) {
 
 // As fopen(3) and fclose(3) by inner calls.
 WRAP(FILE*, setmntent, (const char* path, const char* mode)) {
-    if (mode != nullptr && *mode == 'w') pass_cached_path(path);
+    const Passed passed(mode != nullptr && *mode == 'w' ? path : nullptr);
+    if (passed.refuses()) return nullptr;
     return opened(next()->setmntent(path, mode));
 }
 WRAP(int, endmntent, (FILE * file)) {

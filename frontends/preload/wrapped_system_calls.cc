@@ -143,7 +143,8 @@ long open_as(int folder, const char* path, const open_how* theirs, size_t size) 
     const auto* from = reinterpret_cast<const char*>(theirs);
     const bool known = size >= sizeof how &&
                        copy_checked(reinterpret_cast<char*>(&how), from, sizeof how, from);
-    if (known && (how.flags & O_TRUNC) != 0 && !pass_cached_path(path, folder)) return answer(EIO);
+    const Passed passed(known && (how.flags & O_TRUNC) != 0 ? path : nullptr, folder);
+    if (passed.refuses()) return -1;
     const long fd = kernel::call(SYS_openat2, folder, path, theirs, size);
     if (fd >= 0) {
         forget(static_cast<int>(fd));
@@ -188,8 +189,7 @@ bool make_by_libc(long number, Word a, Word b, Word c, Word d, Word e, Word f, l
         MAKE(fdatasync, fdatasync(a))
         MAKE(syncfs, syncfs(a))
         MAKE(sync, (sync(), 0))
-        MAKE(sync_file_range,
-             (flush_cached(a), kernel::call(number, a.word, b.word, c.word, d.word)))
+        MAKE(sync_file_range, sync_file_range(a, b, c, d))
         MAKE(fstat, fstat(a, b))
         MAKE(newfstatat, fstatat(a, b, c, d))
         MAKE(statx, statx(a, b, c, d, e))

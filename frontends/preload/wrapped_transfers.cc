@@ -56,7 +56,6 @@ void one_side(char operation, int fd, const off_t* offset, ssize_t moved) {
 // Gives the position of `in` to the kernel, for a call that has no offset of its own.
 void take_position(int in, const off_t* offset, int out) {
     flush_cached(in);
-    pass_cached(out);
     if (offset == nullptr) give_position(in);
     give_position(out);
 }
@@ -92,7 +91,7 @@ ssize_t send_cached(int out, int in, off_t* offset, size_t size) {
     while (static_cast<size_t>(done) < size) {
         const size_t left = size - static_cast<size_t>(done);
         const ssize_t got = read_cached(in, part, left < room ? left : room, *offset);
-        if (got <= 0 || !pass_cached(out)) break;
+        if (got <= 0) break;
         sent = kernel::write(out, part, static_cast<size_t>(got));
         if (sent > 0) *offset += sent;
         if (sent > 0) done += sent;
@@ -129,8 +128,14 @@ ssize_t sent(int out, int in, off_t* theirs, size_t size, Call call) {
     return cached + (rest > 0 ? rest : 0);
 }
 
-ssize_t both_sides(int in, const off_t* in_offset, int out, const off_t* out_offset,
-                   ssize_t moved) {
+// Moves bytes from one descriptor to another by `call`, at offsets that it moves, or at the
+// position where they are null.
+template <class Call>
+ssize_t between(int in, const off_t* in_offset, int out, const off_t* out_offset, Call call) {
+    take_position(in, in_offset, out);
+    const Passed passed(out);
+    if (passed.refuses()) return -1;
+    const ssize_t moved = call();
     one_side('r', in, in_offset, moved);
     one_side('w', out, out_offset, moved);
     return moved;
@@ -151,9 +156,10 @@ ssize_t moved(int fd, const void* memory, size_t size, off_t offset, bool write,
     } else {
         const ssize_t cached = write_cached(fd, memory, size, offset);
         if (cached != kNotCached) return cached;
-        if (!pass_cached(fd)) return errno = EIO, -1;
         if (offset < 0) give_position(fd);
     }
+    const Passed passed(write ? fd : -1);
+    if (passed.refuses()) return -1;
     if (may_be_device_memory(at)) [[unlikely]] {
         const ssize_t done = move_device_memory(fd, at, size, offset, write);
         if (done >= 0 || errno != EFAULT) return done;
@@ -224,14 +230,14 @@ ssize_t moved_pieces(int fd, const iovec* pieces, int count, off_t offset, bool 
                      int flags = 0) {
     if (offset < 0 && offset != kAtPosition) return call();  // an error
     if (offset == kAtPosition) offset = -1;
-    if (write) {
-        pass_cached(fd);
-    } else {
+    if (!write) {
         const ssize_t cached = flags == 0 ? read_cached_pieces(fd, pieces, count, offset)
                                           : kNotCached;
         if (cached != kNotCached) return cached;
         flush_cached(fd);
     }
+    const Passed passed(write ? fd : -1);
+    if (passed.refuses()) return -1;
     if (offset < 0) give_position(fd);
     const ssize_t done = call();
     if (done < 0 && errno == EFAULT && (flags & ~RWF_HIPRI) == 0) [[unlikely]]
@@ -334,35 +340,35 @@ SERVED(__pwrite64, (int fd, const void* from, size_t size, off_t offset),
                  })))
 
 SERVED(sendfile, (int out, int in, off_t* offset, size_t size),
-       (take_position(in, offset, out),
-        both_sides(in, offset, out, nullptr,
-                   sent(out, in, offset, size, [=](off_t* from, size_t left) {
-                       return libc->sendfile(out, in, from, left);
-                   }))))
+       between(in, offset, out, nullptr, [=] {
+           return sent(out, in, offset, size, [=](off_t* from, size_t left) {
+               return libc->sendfile(out, in, from, left);
+           });
+       }))
 SERVED(sendfile64, (int out, int in, off_t* offset, size_t size),
-       (take_position(in, offset, out),
-        both_sides(in, offset, out, nullptr,
-                   sent(out, in, offset, size, [=](off_t* from, size_t left) {
-                       return libc->sendfile64(out, in, from, left);
-                   }))))
+       between(in, offset, out, nullptr, [=] {
+           return sent(out, in, offset, size, [=](off_t* from, size_t left) {
+               return libc->sendfile64(out, in, from, left);
+           });
+       }))
 SERVED(copy_file_range,
        (int in, off_t* in_offset, int out, off_t* out_offset, size_t size, unsigned flags),
-       (take_position(in, in_offset, out),
-        both_sides(in, in_offset, out, out_offset,
-                   libc->copy_file_range(in, in_offset, out, out_offset, size, flags))))
+       between(in, in_offset, out, out_offset,
+               [=] { return libc->copy_file_range(in, in_offset, out, out_offset, size, flags); }))
 SERVED(splice, (int in, off_t* in_offset, int out, off_t* out_offset, size_t size, unsigned flags),
-       (take_position(in, in_offset, out),
-        both_sides(in, in_offset, out, out_offset,
-                   libc->splice(in, in_offset, out, out_offset, size, flags))))
+       between(in, in_offset, out, out_offset,
+               [=] { return libc->splice(in, in_offset, out, out_offset, size, flags); }))
 
 // libc writes the text by inner calls.
 WRAP(int, vdprintf, (int fd, const char* format, va_list list)) {
-    if (!pass_cached(fd)) return errno = EIO, -1;
+    const Passed passed(fd);
+    if (passed.refuses()) return -1;
     give_position(fd);
     return static_cast<int>(at_position('w', fd, next()->vdprintf(fd, format, list)));
 }
 WRAP(int, __vdprintf_chk, (int fd, int flag, const char* format, va_list list)) {
-    if (!pass_cached(fd)) return errno = EIO, -1;
+    const Passed passed(fd);
+    if (passed.refuses()) return -1;
     give_position(fd);
     return static_cast<int>(at_position('w', fd, next()->__vdprintf_chk(fd, flag, format, list)));
 }

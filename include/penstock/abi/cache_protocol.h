@@ -35,6 +35,7 @@ enum class Request : uint32_t {
     // Writes back a file, or all files if `inode` is 0.
     kFlush = 8,
     // Writes back a file, and takes it out of the table: a call that is not served changes it.
+    // `writes` is one of Passing. If the write-back fails, the file stays, and must not be changed.
     kPass,
     // The same for a file whose name is about to go. The program does not wait long.
     kClose = 10,
@@ -47,13 +48,25 @@ enum class Request : uint32_t {
     // With a descriptor of a file: writes it back, and drops what is cached of it -> how many bytes
     // it dropped.
     kDrop = 14,
+    // The call is over for which a file was passed with kPassHeld. Has no reply.
+    kRelease = 15,
+    // Cuts a file opened with `writes` off at `size`, or extends it with zeros. ESTALE: it is not
+    // written by grants.
+    kTruncate = 16,
+};
+
+// How long no chunk of a file that is passed is granted again.
+enum Passing : uint32_t {
+    kPassOnce = 0,
+    kPassForGood = 1,  // while the service lives
+    kPassHeld = 2,     // until the program says kRelease, or has ended
 };
 
 struct CacheRequest {
     Request kind = Request::kHello;
     uint32_t version = kVersion;
     uint32_t slot = 0;    // kFetch: what kOpen told, as device and inode
-    uint32_t writes = 0;  // 1: the program writes
+    uint32_t writes = 0;  // 1: the program writes; kPass: a Passing
     uint64_t device = 0, inode = 0;
     uint64_t offset = 0, size = 0;  // bytes
 };
