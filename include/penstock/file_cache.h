@@ -1,9 +1,10 @@
 // Device memory as a cache of files: reads are served from it, writes stay in it for a while.
 //
-// A FileCache takes memory of one or several devices at start and divides it into chunks (seed 002,
-// gmfs). The files below stay the truth: a chunk that was written goes there when it is synced,
-// when too much is dirty, or after a while. FileCache and CachedFile are handles: they may be
-// copied, and any thread may use them, several threads at once included.
+// A FileCache takes memory of one or several devices and divides it into chunks (seed 002, gmfs):
+// memory of GPUs at start, memory of the host as it is used. The files below stay the truth: a
+// chunk that was written goes there when it is synced, when too much is dirty, or after a while.
+// FileCache and CachedFile are handles: they may be copied, and any thread may use them, several
+// threads at once included.
 #pragma once
 
 #include <sys/stat.h>
@@ -197,8 +198,8 @@ class FileCache {
 public:
     FileCache() = default;  // stands for no cache: only assign to it
 
-    // Takes the memory and starts a thread that writes back. A device whose copies fail later is
-    // lost: the cache goes on without it, and reads what was there from the files again. Where
+    // Takes memory and starts threads, one of which writes back. A device whose copies fail later
+    // is lost: the cache goes on without it, and reads what was there from the files again. Where
     // dirty bytes were lost the file has what storage has, and its next sync() fails with EIO,
     // once. Blocks. Errors: EINVAL for a size below one slab, no device, or a chunk size out of
     // range; ENOMEM names the device. Of the tier: those of open(2) for the folder; ENOSPC;

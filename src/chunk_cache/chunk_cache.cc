@@ -112,15 +112,21 @@ uint32_t ChunkCache::add_slab(uint32_t device) {
 
 void ChunkCache::restore_slab(uint32_t slab) {
     Slab& restored = slabs_[slab];
-    if (!restored.used || restored.retiring) ++open_slabs_;
+    const bool was_open = restored.used && !restored.retiring;
     restored.retiring = false;
-    if (std::exchange(restored.used, true)) return;
-    for (uint32_t i = 0; i < options_.slab_chunks; ++i)
-        append(restored.free, slab * options_.slab_chunks + i);
+    if (!std::exchange(restored.used, true))
+        for (uint32_t i = 0; i < options_.slab_chunks; ++i)
+            append(restored.free, slab * options_.slab_chunks + i);
+    if (was_open) return;
+    ++open_slabs_;
+    free_count_ += restored.free.count;
 }
 
 void ChunkCache::close_slab(uint32_t slab) {
-    if (slabs_[slab].used && !slabs_[slab].retiring) --open_slabs_;
+    if (slabs_[slab].used && !slabs_[slab].retiring) {
+        --open_slabs_;
+        free_count_ -= slabs_[slab].free.count;
+    }
     slabs_[slab].retiring = true;
 }
 
@@ -212,6 +218,7 @@ ChunkId ChunkCache::take_free() {
         if (!slab.used || slab.retiring || slab.free.count == 0) continue;
         const ChunkId id = slab.free.first;
         remove(slab.free, id);
+        --free_count_;
         ++slab.taken;
         for (size_t k = 0; k < slabs_.size(); ++k) {
             turn_ = next_turn();
@@ -257,6 +264,7 @@ void ChunkCache::make_free(ChunkId id) {
     chunks_[id] = {};
     Slab& slab = slabs_[slab_of(id)];
     append(slab.free, id);
+    if (!slab.retiring) ++free_count_;
     --slab.taken;
 }
 
@@ -468,8 +476,9 @@ int ChunkCache::check_invariants() const {
         dirty += files_[file].dirty;
     }
     if (dirty != dirty_count_) return 3;
-    uint64_t free = 0, clean = 0, dirty_listed = 0, writing = 0, stale = 0;
+    uint64_t free = 0, clean = 0, dirty_listed = 0, writing = 0, stale = 0, in_open = 0;
     for (uint32_t slab = 0; slab < slabs_.size(); ++slab) {
+        if (slabs_[slab].used && !slabs_[slab].retiring) in_open += slabs_[slab].free.count;
         if (slabs_[slab].used &&
             slabs_[slab].free.count + slabs_[slab].taken != options_.slab_chunks)
             return 2;
@@ -491,6 +500,7 @@ int ChunkCache::check_invariants() const {
     const Statistics seen = statistics();
     if (free != seen.free || clean != seen.clean || dirty_listed != seen.dirty) return 2;
     if (dirty_listed + writing != dirty_count_) return 3;
+    if (in_open != free_count_) return 2;
     return in_files + free + stale == seen.chunks ? 0 : 2;
 }
 

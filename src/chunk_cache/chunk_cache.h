@@ -90,6 +90,8 @@ public:
     void close_slab(uint32_t slab);
     // Returns the oldest chunk of a slab that waits for its write-back; kNone: there is none.
     [[nodiscard]] ChunkId dirty_in(uint32_t slab) const;
+    // Returns how many chunks can be taken without another one's leaving.
+    [[nodiscard]] uint64_t free_count() const { return free_count_; }
     // Returns how many slabs give memory.
     [[nodiscard]] uint32_t open_slabs() const { return open_slabs_; }
     [[nodiscard]] uint32_t slab_of(ChunkId chunk) const { return chunk / options_.slab_chunks; }
@@ -220,7 +222,8 @@ private:
     List dirty_;  // oldest first
     List aside_;  // dirty ones of files that are set aside
     uint64_t dirty_count_ = 0;
-    uint64_t turns_ = 0;  // chunks that have become dirty
+    uint64_t free_count_ = 0;  // in slabs that give memory
+    uint64_t turns_ = 0;       // chunks that have become dirty
     uint32_t open_slabs_ = 0;
     uint32_t turn_ = 0;  // the slab that gave the last free chunk
     uint64_t hits_ = 0, misses_ = 0, evicted_ = 0;

@@ -41,6 +41,7 @@ Result<uint64_t> CacheOfFiles::read(Inode& inode, const FileBelow& below, std::b
     // What programs wrote to copies is seen at once where they write chunks themselves.
     if (window_ != nullptr && !grants_.empty()) collect(inode.id);
     look_ahead(inode, size, offset);
+    keep_room(lock);
     while (done < size && offset + done < inode.size) {
         const uint64_t at = offset + done;
         const uint64_t wanted = std::min(size - done, inode.size - at);
@@ -73,6 +74,7 @@ Result<uint64_t> CacheOfFiles::read(Inode& inode, const FileBelow& below, std::b
         if (!status.ok()) return status;
         counts_.bytes_served += begun;
         done += begun;
+        keep_room(lock);
     }
     return done;
 }
@@ -173,6 +175,7 @@ Result<uint64_t> CacheOfFiles::fetch(Inode& inode, uint64_t size, uint64_t offse
     Lock lock(mutex_);
     inode.by_table = true;
     look_ahead(inode, size, offset);
+    keep_room(lock);
     while (done < size && offset + done < inode.size) {
         const uint64_t at = offset + done;
         const uint64_t wanted = std::min(size - done, inode.size - at);
@@ -180,6 +183,7 @@ Result<uint64_t> CacheOfFiles::fetch(Inode& inode, uint64_t size, uint64_t offse
         if (!got.ok()) return done > 0 ? Result<uint64_t>(done) : got.status();
         if (got.value() == 0) return done;
         done += std::min(wanted, got.value() * chunk_size() - at % chunk_size());
+        keep_room(lock);
     }
     return done;
 }
@@ -264,8 +268,11 @@ bool CacheOfFiles::is_near(chunk_cache::FileId file, uint64_t number) const {
 void CacheOfFiles::read_ahead() {
     Lock lock(mutex_);
     while (!stopping_) {
-        const auto fetch = readahead_->next();
-        if (fetch.has_value()) {
+        const bool takes = wants_memory();
+        const auto fetch = takes ? std::nullopt : readahead_->next();
+        if (takes) {
+            take_memory(lock);
+        } else if (fetch.has_value()) {
             fetch_ahead(lock, *fetch);
         } else {
             ahead_.wait(lock);
@@ -281,6 +288,7 @@ void CacheOfFiles::fetch_ahead(Lock& lock, const CacheReadahead::Fetch& fetch) {
         ++inode->handles;  // it stays open meanwhile
         const uint64_t last = (fetch.range.end() - 1) / chunk_size();
         for (uint64_t number = fetch.range.offset / chunk_size(); good && number <= last;) {
+            keep_room(lock);
             if (is_near(inode->id, number)) {
                 ++number;
                 continue;

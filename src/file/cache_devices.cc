@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/clock.h"
 #include "file/cache_of_files.h"
 
 namespace penstock::file {
@@ -20,6 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kPinsEvery = std::chrono::milliseconds(10);
 constexpr auto kGrowEvery = std::chrono::seconds(1);
+constexpr uint64_t kTakeEveryNs = 1'000'000'000;  // after the host had not so much memory
 
 }  // namespace
 
@@ -74,17 +76,114 @@ Result<uint64_t> CacheOfFiles::give_back(uint64_t size, std::chrono::nanoseconds
     while (done < size) {
         const std::vector<uint32_t> order = by_free_memory();
         Lock lock(mutex_);
-        uint32_t slab = kNone;
-        for (size_t i = 0; i < order.size() && slab == kNone; ++i)
+        uint32_t slab = kNone, untaken = kNone;
+        for (size_t i = 0; i < order.size() && slab == kNone && untaken == kNone; ++i) {
+            untaken = untaken_of(order[i]);
             slab = chunks_.cheapest_slab(order[i]);
-        if (slab == kNone) break;
-        if (Status status = empty_slab(lock, slab, end); !status.ok())
-            return done > 0 ? Result<uint64_t>(done) : status;
-        free_slab(lock, slab);
+        }
+        if (untaken != kNone) {
+            forgo(untaken);
+        } else if (slab != kNone) {
+            if (Status status = empty_slab(lock, slab, end); !status.ok())
+                return done > 0 ? Result<uint64_t>(done) : status;
+            free_slab(lock, slab);
+        } else {
+            break;
+        }
         ++withheld_;
         done += slab_size();
     }
     return done;
+}
+
+// ---- Taking memory as it is needed
+
+// Returns a slab of a device whose memory nothing has needed yet; kNone: there is none.
+uint32_t CacheOfFiles::untaken_of(uint32_t device) const {
+    for (const uint32_t slab : untaken_)
+        if (memory_.device_of(slab) == device && slab != taking_) return slab;
+    return kNone;
+}
+
+// Counts a slab that was not taken among those that were given back.
+void CacheOfFiles::forgo(uint32_t slab) {
+    std::erase(untaken_, slab);
+    given_back_.push_back(slab);
+}
+
+// Returns the slab to take next: of the device that has the fewest free chunks.
+uint32_t CacheOfFiles::next_untaken() const {
+    uint32_t best = kNone;
+    uint64_t fewest = ~0ull;
+    for (uint32_t device = 0; device < options_.devices.size(); ++device) {
+        const uint32_t slab = untaken_of(device);
+        const uint64_t free = chunks_.use_of(device).free;
+        if (slab == kNone || free >= fewest) continue;
+        best = slab;
+        fewest = free;
+    }
+    return best;
+}
+
+// Takes one slab of each device; of GPUs, whose memory other programs would take, all. Before any
+// other thread.
+Status CacheOfFiles::take_first_memory() {
+    std::vector<uint32_t> later;
+    std::set<uint32_t> taken;  // devices
+    for (const uint32_t slab : untaken_) {
+        const uint32_t device = memory_.device_of(slab);
+        if (memory_.host_addressable(device) && !taken.insert(device).second) {
+            later.push_back(slab);
+            continue;
+        }
+        if (Status status = memory_.take(slab); !status.ok()) return status;
+        chunks_.restore_slab(slab);
+        ++counts_.allocations;
+    }
+    untaken_ = later;
+    return {};
+}
+
+// Returns whether a slab should be taken ahead of need.
+bool CacheOfFiles::wants_memory() const {
+    return !untaken_.empty() && taking_ == kNone && chunks_.free_count() < kSlabChunks / 4 * 3 &&
+           base::monotonic_ns() >= next_taking_ns_;
+}
+
+// Sees to it that free chunks are there before others must leave. May give up the lock.
+void CacheOfFiles::keep_room(Lock& lock) {
+    if (untaken_.empty()) return;
+    if (wants_memory()) ahead_.notify_one();
+    while (chunks_.free_count() < kSlabChunks / 4) {
+        if (wants_memory()) {
+            take_memory(lock);
+        } else if (taking_ != kNone) {
+            changed_.wait(lock);
+        } else {
+            return;
+        }
+    }
+}
+
+// Takes the memory of one slab. Requires wants_memory().
+void CacheOfFiles::take_memory(Lock& lock) {
+    const uint32_t slab = next_untaken();
+    const uint32_t device = memory_.device_of(slab);
+    taking_ = slab;
+    lock.unlock();
+    const bool may = options_.keep_free == 0 ||
+                     memory_.free_memory(device) >= options_.keep_free + slab_size();
+    const bool taken = may && memory_.take(slab).ok();
+    lock.lock();
+    taking_ = kNone;
+    if (taken) {
+        std::erase(untaken_, slab);
+        chunks_.restore_slab(slab);
+        ++counts_.allocations;
+    } else {
+        next_taking_ns_ = base::monotonic_ns() + kTakeEveryNs;
+    }
+    changed_.notify_all();
 }
 
 // ---- Taking again
@@ -99,7 +198,7 @@ uint32_t CacheOfFiles::given_back_of(uint32_t device) const {
 Status CacheOfFiles::take_slab(Lock& lock, uint32_t slab) {
     std::erase(given_back_, slab);
     lock.unlock();
-    const Status status = memory_.take_again(slab);
+    const Status status = memory_.take(slab);
     lock.lock();
     if (!status.ok() || lost_[memory_.device_of(slab)]) {
         given_back_.push_back(slab);
@@ -161,6 +260,8 @@ void CacheOfFiles::keep_free(Lock& lock) {
     for (const uint32_t slab : retiring_) add(slab, true);
     for (uint32_t device = 0; device < count; ++device) {
         uint32_t slab = kNone;
+        while (free[device] < options_.keep_free && (slab = untaken_of(device)) != kNone)
+            forgo(slab);
         while (!lost_[device] && free[device] < options_.keep_free &&
                (slab = chunks_.cheapest_slab(device)) != kNone) {
             chunks_.close_slab(slab);
@@ -184,7 +285,12 @@ void CacheOfFiles::keep_free(Lock& lock) {
     for (uint32_t device = 0; device < count; ++device) {
         const uint32_t slab = given_back_of(device);
         if (slab == kNone || free[device] <= options_.keep_free + 2 * slab_size()) continue;
-        (void)take_slab(lock, slab);  // if the memory is gone by now, later
+        if (memory_.host_addressable(device)) {
+            std::erase(given_back_, slab);
+            untaken_.push_back(slab);
+        } else {
+            (void)take_slab(lock, slab);  // if the memory is gone by now, later
+        }
         grown_ = Clock::now();
         return;
     }
@@ -293,12 +399,14 @@ FileCacheStatistics CacheOfFiles::statistics() const {
         sizes[memory_.device_of(slab)] -= slab_size();
         if (!lost_[memory_.device_of(slab)]) result.given_back_size += slab_size();
     }
+    std::vector<uint64_t> untaken(options_.devices.size());
+    for (const uint32_t slab : untaken_) untaken[memory_.device_of(slab)] += slab_size();
     for (uint32_t device = 0; device < options_.devices.size(); ++device) {
         const chunk_cache::ChunkCache::Use use = chunks_.use_of(device);
         const bool lost = lost_[device];
         result.devices.push_back({.name = options_.devices[device].name(),
                                   .size = lost ? 0 : sizes[device],
-                                  .free_size = lost ? 0 : use.free * chunk_size(),
+                                  .free_size = lost ? 0 : use.free * chunk_size() + untaken[device],
                                   .dirty_size = lost ? 0 : use.dirty * chunk_size(),
                                   .lost = lost});
         result.size += result.devices.back().size;

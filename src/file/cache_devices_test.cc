@@ -56,6 +56,42 @@ TEST_F(CacheDevicesTest, ChunksLieEvenlyOnTwoAndFourDevices) {
     }
 }
 
+TEST_F(CacheDevicesTest, TakesMemoryOfTheHostAsItIsUsed) {
+    constexpr uint64_t kSlabs = 8;
+    for (const size_t devices : {1u, 2u}) {
+        make_over(devices, kSlabs / devices, {.shared = true});
+        EXPECT_EQ(arena_size(), devices * kCacheSize);
+        const std::string path = write_file("a", 3 * kCacheSize);
+        const CachedFile file = open(path);
+        EXPECT_EQ(read(file, 3 * kCacheSize, 0), bytes_of(path));
+        FileCacheStatistics told = cache_.statistics();
+        EXPECT_EQ(told.evicted, 0u);
+        EXPECT_EQ(told.size, kSlabs * kCacheSize);
+        EXPECT_EQ(told.free_size, (kSlabs - 3) * kCacheSize);
+        EXPECT_LE(arena_size(), 5 * kCacheSize);
+
+        // Each thread takes a slab's memory at some time, or waits for another one that does.
+        std::vector<std::string> paths;
+        for (const char* name : {"b", "c", "d", "e"}) paths.push_back(write_file(name, 0));
+        const Bytes bytes = some_bytes(kCacheSize, devices);
+        std::vector<std::thread> threads;
+        for (const std::string& one : paths)
+            threads.emplace_back([&, file = open(one)] {
+                for (uint64_t at = 0; at < bytes.size(); at += kChunk)
+                    ASSERT_TRUE(file.write(&bytes[at], kChunk, at).ok());
+            });
+        for (std::thread& thread : threads) thread.join();
+        told = cache_.statistics();
+        EXPECT_EQ(told.evicted, 0u);
+        EXPECT_EQ(told.free_size, kCacheSize);
+        EXPECT_EQ(told.allocations, kSlabs);
+        EXPECT_EQ(arena_size(), kSlabs * kCacheSize);
+        ASSERT_TRUE(cache_.flush().ok());
+        for (const std::string& one : paths) EXPECT_EQ(bytes_of(one), bytes);
+        for (const std::string& one : paths) EXPECT_EQ(read(open(one), bytes.size(), 0), bytes);
+    }
+}
+
 TEST_F(CacheDevicesTest, GivesCleanMemoryBackAndTakesItAgain) {
     make_over(2, 2, {.shared = true});
     const std::string path = write_file("a", 3 * kCacheSize);

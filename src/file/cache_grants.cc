@@ -37,6 +37,7 @@ Result<uint64_t> CacheOfFiles::grant(Inode& inode, uint64_t size, uint64_t offse
     inode.by_table = inode.was_granted = true;
     if (granted_since_ * chunk_size() > dirty_size_max() / kShareUncollected) collect(kNone);
     while (done < size) {
+        keep_room(lock);
         while (too_much_dirty(inode))
             if (Status s = make_room(lock, inode); !s.ok())
                 return done > 0 ? Result<uint64_t>(done) : s;

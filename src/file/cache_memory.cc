@@ -78,23 +78,25 @@ HostArena::~HostArena() {
     if (file_ >= 0) system::close(file_);
 }
 
-Result<std::byte*> HostArena::take(uint32_t slab, size_t size) {
-    if (file_ < 0) file_ = system::memfd_create("penstock-chunks", MFD_CLOEXEC);
-    const auto offset = static_cast<off_t>(slab * size);
-    struct stat status {};
-    if (file_ < 0 || system::fstat(file_, &status) != 0 ||
-        (status.st_size < offset + static_cast<off_t>(size) &&
-         system::ftruncate(file_, offset + static_cast<off_t>(size)) != 0))
-        return Status{ENOMEM, "file cache", "its memory cannot be made"};
-    if (slab >= slabs_.size()) slabs_.resize(slab + 1);
-    if (slabs_[slab] == nullptr) slabs_[slab] = map_aligned(file_, offset, size);
-    if (slabs_[slab] == nullptr) return Status{errno, "file cache", "its memory cannot be mapped"};
+Status HostArena::reserve(uint32_t slab, size_t size) {
     slab_size_ = size;
-    take_huge_pages(file_, offset, slabs_[slab], size);
+    if (file_ < 0) file_ = system::memfd_create("penstock-chunks", MFD_CLOEXEC);
+    if (file_ < 0 || system::ftruncate(file_, static_cast<off_t>((slab + 1) * size)) != 0)
+        return {ENOMEM, "file cache", "its memory cannot be made"};
+    slabs_.resize(slab + 1);
+    return {};
+}
+
+Result<std::byte*> HostArena::take(uint32_t slab) {
+    const auto offset = static_cast<off_t>(slab * slab_size_);
+    if (slabs_[slab] == nullptr) slabs_[slab] = map_aligned(file_, offset, slab_size_);
+    if (slabs_[slab] == nullptr) return Status{errno, "file cache", "its memory cannot be mapped"};
+    take_huge_pages(file_, offset, slabs_[slab], slab_size_);
     // All pages now: later there might be none, and a touch would end the process.
-    if (system::fallocate(file_, 0, offset, static_cast<off_t>(size)) != 0)
-        return Status{ENOMEM, "file cache", "the host has not so much memory"};
-    return slabs_[slab];
+    if (system::fallocate(file_, 0, offset, static_cast<off_t>(slab_size_)) == 0)
+        return slabs_[slab];
+    give_back(slab);
+    return Status{ENOMEM, "file cache", "the host has not so much memory"};
 }
 
 void HostArena::give_back(uint32_t slab) {
@@ -114,17 +116,16 @@ CacheMemory::~CacheMemory() {
 }
 
 Result<std::byte*> CacheMemory::allocate(uint32_t slab, uint32_t device) {
-    if (host_addressable(device)) return arena_.take(slab, slab_size_);
+    if (host_addressable(device)) return arena_.take(slab);
     auto allocated = devices_[device].device.allocate(slab_size_);
     if (!allocated.ok()) return allocated.status();
     return static_cast<std::byte*>(allocated.value());
 }
 
 Status CacheMemory::add_slab(uint32_t device) {
-    auto allocated = allocate(static_cast<uint32_t>(slabs_.size()), device);
-    if (!allocated.ok()) return allocated.status();
-    slabs_.push_back({device, allocated.value()});
-    return {};
+    slabs_.push_back({device});
+    if (!host_addressable(device)) return {};
+    return arena_.reserve(static_cast<uint32_t>(slabs_.size() - 1), slab_size_);
 }
 
 void CacheMemory::give_back(uint32_t slab) {
@@ -137,7 +138,7 @@ void CacheMemory::give_back(uint32_t slab) {
     }
 }
 
-Status CacheMemory::take_again(uint32_t slab) {
+Status CacheMemory::take(uint32_t slab) {
     auto allocated = allocate(slab, device_of(slab));
     if (!allocated.ok()) return allocated.status();
     slabs_[slab].memory = allocated.value();

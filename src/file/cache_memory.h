@@ -19,9 +19,11 @@ public:
     HostArena& operator=(const HostArena&) = delete;
     ~HostArena();
 
+    // Makes the file long enough for a slab. Errors: ENOMEM.
+    Status reserve(uint32_t slab, size_t size);
     // Takes memory for all pages of a slab, also of one that was given back: its mapping is kept.
     // Errors: ENOMEM.
-    Result<std::byte*> take(uint32_t slab, size_t size);
+    Result<std::byte*> take(uint32_t slab);
     // Frees the pages of a slab. Other processes that still read there find zeros.
     void give_back(uint32_t slab);
     [[nodiscard]] std::byte* slab(uint32_t number) const { return slabs_[number]; }
@@ -40,13 +42,14 @@ public:
     CacheMemory& operator=(const CacheMemory&) = delete;
     ~CacheMemory();
 
-    // Allocates one more slab of a device. Its number is the count of those before. Memory that the
-    // host can address lies in an arena, at the place that its number tells.
+    // Adds one more slab of a device, without memory: take() allocates that. Its number is
+    // the count of those before. Memory that the host can address lies in an arena, at the place
+    // that its number tells. Errors: ENOMEM.
     Status add_slab(uint32_t device);
     // Frees the memory of a slab.
     void give_back(uint32_t slab);
-    // Allocates the memory of such a slab again. Errors: ENOMEM.
-    Status take_again(uint32_t slab);
+    // Allocates the memory of a slab that has none. Errors: ENOMEM.
+    Status take(uint32_t slab);
     [[nodiscard]] int arena() const { return arena_.descriptor(); }
     [[nodiscard]] std::byte* slab(uint32_t number) const { return slabs_[number].memory; }
     [[nodiscard]] size_t slab_count() const { return slabs_.size(); }  // with those given back
@@ -81,7 +84,7 @@ public:
 private:
     struct Slab {
         uint32_t device = 0;
-        std::byte* memory = nullptr;  // null: it was given back
+        std::byte* memory = nullptr;  // null: it was not taken yet, or given back
     };
     struct OneDevice {
         Device device;

@@ -40,10 +40,12 @@ Result<std::shared_ptr<CacheOfFiles>> CacheOfFiles::create(const FileCacheOption
     for (uint64_t taken = 0; taken + slab_size <= options.size; taken += slab_size) {
         for (uint32_t i = 0; i < options.devices.size(); ++i) {
             if (Status s = made->memory_.add_slab(i); !s.ok()) return s;
-            made->chunks_.add_slab(i);
-            ++made->counts_.allocations;
+            const uint32_t slab = made->chunks_.add_slab(i);
+            made->chunks_.retire_slab(slab);
+            made->untaken_.push_back(slab);
         }
     }
+    if (Status s = made->take_first_memory(); !s.ok()) return s;
     made->dirtied_ns_.resize(made->memory_.slab_count() * kSlabChunks);
     if (options.shared)
         if (Status status = made->share(); !status.ok()) return status;
@@ -338,6 +340,7 @@ Result<uint64_t> CacheOfFiles::write(Inode& inode, const FileBelow& below, const
     uint64_t done = 0;
     Lock lock(mutex_);
     while (done < size) {
+        keep_room(lock);
         while (too_much_dirty(inode))
             if (Status status = make_room(lock, inode); !status.ok())
                 return done > 0 ? Result<uint64_t>(done) : status;

@@ -299,6 +299,13 @@ private:
     void free_slab(Lock& lock, uint32_t slab);
     [[nodiscard]] uint32_t given_back_of(uint32_t device) const;
     Status take_slab(Lock& lock, uint32_t slab);
+    Status take_first_memory();
+    [[nodiscard]] uint32_t untaken_of(uint32_t device) const;
+    [[nodiscard]] uint32_t next_untaken() const;
+    void forgo(uint32_t slab);
+    void keep_room(Lock& lock);
+    [[nodiscard]] bool wants_memory() const;
+    void take_memory(Lock& lock);
     void write_back_slab(Lock& lock, uint32_t slab);
     void keep_free(Lock& lock);
     void watch();
@@ -347,9 +354,12 @@ private:
     std::set<std::pair<uint64_t, chunk_cache::FileId>> failing_;  // by Failing::next_ns
     uint64_t versions_ = 0;                                       // the last that a file got
     unsigned idle_count_ = 0;
-    std::vector<uint32_t> given_back_;  // slabs whose devices have their memory
-    uint64_t withheld_ = 0;             // of them, those that only grow() takes again
-    std::vector<uint32_t> retiring_;    // slabs that the watch gives back when they are empty
+    std::vector<uint32_t> untaken_;         // slabs of the host whose memory nothing has needed yet
+    uint32_t taking_ = chunk_cache::kNone;  // the one whose memory a thread takes now
+    uint64_t next_taking_ns_ = 0;           // not before, as the host had not so much memory
+    std::vector<uint32_t> given_back_;      // slabs whose devices have their memory
+    uint64_t withheld_ = 0;                 // of them, those that only grow() takes again
+    std::vector<uint32_t> retiring_;        // slabs that the watch gives back when they are empty
     std::chrono::steady_clock::time_point grown_;  // by the watch, the last time
     std::vector<chunk_cache::FileId> unused_;  // files to be closed below, if they have no handle
     bool stopping_ = false;

@@ -140,7 +140,7 @@ Result<chunk_cache::ChunkId> CacheOfFiles::arrived(Lock& lock, Inode& inode, uin
 }
 
 uint64_t CacheOfFiles::dirty_size_max() const {
-    const uint64_t all = uint64_t{chunks_.open_slabs()} * kSlabChunks * chunk_size();
+    const uint64_t all = (chunks_.open_slabs() + untaken_.size()) * slab_size();
     return options_.dirty_size_max != 0 ? options_.dirty_size_max : all / 4;
 }
 

@@ -16,7 +16,8 @@ Result<std::unique_ptr<HostWindow>> HostWindow::create(const Device& device, uin
     std::unique_ptr<HostWindow> made(new HostWindow(device, chunk_size, slab_chunks));
     const uint64_t slab_size = uint64_t{slab_chunks} * chunk_size;
     for (uint32_t i = 0; i < slabs; ++i) {
-        auto slab = made->arena_.take(i, slab_size);
+        if (Status s = made->arena_.reserve(i, slab_size); !s.ok()) return s;
+        auto slab = made->arena_.take(i);
         if (!slab.ok()) return slab.status();
         made->chunks_.add_slab(0);
     }

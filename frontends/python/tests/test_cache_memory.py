@@ -43,6 +43,18 @@ def test_chunks_lie_evenly_on_two_devices(cache: Cache) -> None:
     assert table.count("2.0 MiB of 16.0 MiB, 0 bytes dirty") == 2
 
 
+def test_a_cache_that_holds_little_takes_little_memory(cache: Cache) -> None:
+    if cache.environment["PENSTOCK_DEVICE"] != "cpu":
+        pytest.skip("memory of a GPU is taken at start")
+    data = write(cache.folder / "a", 10 << 20)
+    cache.serve("--cache-size", "1G")
+    assert cache.run("cat", cache.folder / "a", text=False).stdout == data
+    status = Path(f"/proc/{cache.statistics()['pid']}/status").read_text()
+    resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+    assert int(resident.split()[1]) < 300 << 10  # KiB
+    assert cache.statistics()["size"] == 1 << 30
+
+
 def test_memory_is_given_back_and_taken_again(cache: Cache) -> None:
     data = write(cache.folder / "a", 10 << 20)
     cache.serve(*SMALL)
