@@ -1,5 +1,7 @@
 #include "file/cache_of_files.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -164,10 +166,19 @@ bool CacheOfFiles::forget_idle_file() {
     return false;
 }
 
+// Returns whether a file that is closed must be written back first.
+bool CacheOfFiles::are_many_idle() const {
+    if (idle_count_ < kIdleMin) return false;
+    rlimit limit{};
+    const bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0;
+    return !known ||
+           idle_count_ >= std::clamp<rlim_t>(limit.rlim_cur / kIdleShare, kIdleMin, kIdleMax);
+}
+
 void CacheOfFiles::close(Inode& inode) {
     Lock lock(mutex_);
     if (inode.handles == 1) drop_unlinked(lock, inode);
-    if (options_.write_on_close || idle_count_ >= kIdleMax) {
+    if (options_.write_on_close || are_many_idle()) {
         lock.unlock();
         (void)sync(inode, false, false);
         lock.lock();

@@ -153,8 +153,9 @@ private:
     static constexpr size_t kRunMax = 16;
     static constexpr uint32_t kSlabChunks = 1024;
     static constexpr size_t kDevicesMax = 64;
-    // Files that stay open below because they are dirty; each takes descriptors of the process.
-    static constexpr unsigned kIdleMax = 1024;
+    // Files that stay open below because they are dirty take a descriptor each: so many may do so
+    // in any case, and else a share of those that the process may have.
+    static constexpr unsigned kIdleMin = 1024, kIdleMax = 1 << 16, kIdleShare = 16;
     // How often the threads look: for old dirty chunks, and for the free memory of devices.
     static constexpr auto kLookEvery = std::chrono::milliseconds(200);
 
@@ -168,6 +169,7 @@ private:
     void set_size(Inode& inode, uint64_t size);
     [[nodiscard]] uint32_t valid_size(const Inode& inode, uint64_t number) const;
     bool forget_idle_file();
+    [[nodiscard]] bool are_many_idle() const;
     // Ends a fill: the chunk holds bytes of its file, unless they are bad or came too late.
     bool filled(const Inode& inode, ChunkId id, bool good);
     bool tell_readers(const Inode& inode);
