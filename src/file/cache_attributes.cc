@@ -59,7 +59,7 @@ void CacheOfFiles::note_time(Inode& inode) {
 // Takes a change of the file below for the cache's own, and gives the file the time that users see.
 // If another program changed it at the same time, that goes unseen.
 void CacheOfFiles::note_own_change(Lock& lock, Inode& inode, int descriptor) {
-    storage::Identity identity;
+    struct stat state {};
     bool known = false;
     uint64_t changes = 0;
     int64_t mtime_ns = 0;
@@ -68,12 +68,12 @@ void CacheOfFiles::note_own_change(Lock& lock, Inode& inode, int descriptor) {
         mtime_ns = inode.mtime_ns;
         lock.unlock();
         if (mtime_ns != 0) set_mtime(descriptor, mtime_ns);
-        known = storage::identify(descriptor, &identity).ok();
+        known = storage::system::fstat(descriptor, &state) == 0;
         lock.lock();
     } while (inode.own_changes != changes || inode.mtime_ns != mtime_ns);
     ++inode.own_changes;
     inode.racy = !known;
-    inode.below = identity;
+    if (known) inode.below = identity_of(state, inode.below.generation);
     tell_readers(inode);
 }
 

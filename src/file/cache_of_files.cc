@@ -105,10 +105,14 @@ uint32_t CacheOfFiles::valid_size(const Inode& inode, uint64_t number) const {
 // ---- Files
 
 Result<Inode*> CacheOfFiles::open(const FileBelow& below, bool reads, bool writes) {
+    const uint64_t forgotten = forgotten_;
     storage::Identity identity;
     if (Status status = storage::identify(below.descriptor, &identity); !status.ok()) return status;
     Lock lock(mutex_);
     auto& place = inodes_[{identity.device, identity.inode}];
+    // Of such a file the cache has changed nothing since it was identified. With a log that may
+    // come between.
+    const bool is_new = place == nullptr && forgotten_ == forgotten && log_ == nullptr;
     if (place == nullptr) {
         auto id = chunks_.add_file();
         while (!id.ok() && forget_idle_file()) id = chunks_.add_file();
@@ -129,13 +133,13 @@ Result<Inode*> CacheOfFiles::open(const FileBelow& below, bool reads, bool write
     if (std::exchange(inode.idle, false)) --idle_count_;
     if (reads && inode.reader.descriptor < 0) inode.reader = below;
     if (writes && inode.writer.descriptor < 0) inode.writer = below;
+    if (is_new) compare(inode, identity);
     lock.unlock();
     if (log_ != nullptr) meet_in_log(inode, below);
-    if (Status status = revalidate(inode, below); !status.ok()) {
-        close(inode);
-        return status;
-    }
-    return &inode;
+    const Status status = is_new ? Status{} : revalidate(inode, below);
+    if (status.ok()) return &inode;
+    close(inode);
+    return status;
 }
 
 Inode* CacheOfFiles::open_again(uint64_t device, uint64_t inode, FileBelow* below) {
@@ -161,6 +165,7 @@ bool CacheOfFiles::forget_idle_file() {
         if (tier_ != nullptr) tier_->remove_file(inode->id);
         if (shared_ != nullptr) shared_->remove_file(inode->slot);
         inodes_.erase(at);
+        ++forgotten_;
         return true;
     }
     return false;

@@ -347,7 +347,8 @@ private:
     std::vector<Writing> writings_;
     std::map<std::pair<uint64_t, uint64_t>, std::unique_ptr<Inode>> inodes_;  // device, inode
     std::vector<Inode*> by_id_;
-    std::vector<bool> lost_;  // of each device: its memory cannot be used any more
+    std::atomic<uint64_t> forgotten_ = 0;  // files that the cache knew
+    std::vector<bool> lost_;               // of each device: its memory cannot be used any more
     FileCacheStatistics counts_;
     Status last_error_;                         // of a write-back
     uint64_t dirty_since_ns_ = 0;               // 0: nothing is dirty

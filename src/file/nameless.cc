@@ -40,6 +40,7 @@ Nameless nameless(int descriptor) {
         (state.stx_mask & STATX_NLINK) == 0)
         return Nameless::kNo;
     if (state.stx_nlink == 0) return Nameless::kYes;
+    if (state.stx_dev_major != 0) return Nameless::kNo;  // a disk has the file, not a server
     return is_kept_by_nfs(descriptor, state.stx_ino) ? Nameless::kKeptByNfs : Nameless::kNo;
 }
 

@@ -118,18 +118,25 @@ void serve_open(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
 }
 
 // Makes a file as the caller, maybe one without a name. Returns its descriptor, or -1 with errno
-// set.
+// set. If there is such a file by now it is opened, where the caller allows that. A new file does
+// not need to be cut off.
 int make_file(fuse_req_t request, fuse_ino_t folder, const char* name, mode_t mode,
-              const fuse_file_info* file) {
+              fuse_file_info* file) {
     const Below parent = open_node(request, folder);
     if (!parent) return -1;
     const bool nameless = is_no_name(name);
-    const int flags = (nameless ? O_TMPFILE : O_CREAT | O_NOFOLLOW) | O_CLOEXEC |
-                      (file->flags & O_EXCL);
-    return open_as_allowed(&served(request), true, [&](int access) {
-        const AsCaller caller(request);
-        return openat(parent.get(), nameless ? "." : name, access | flags, caller.mode(mode));
-    });
+    const auto make = [&](int flags) {
+        return open_as_allowed(&served(request), true, [&](int access) {
+            const AsCaller caller(request);
+            return openat(parent.get(), nameless ? "." : name, access | flags | O_CLOEXEC,
+                          caller.mode(mode));
+        });
+    };
+    if (nameless) return make(O_TMPFILE | (file->flags & O_EXCL));
+    const int made = make(O_CREAT | O_NOFOLLOW | O_EXCL);
+    if (made >= 0) file->flags &= ~O_TRUNC;
+    if (made >= 0 || errno != EEXIST || (file->flags & O_EXCL) != 0) return made;
+    return make(O_CREAT | O_NOFOLLOW);
 }
 
 void serve_create(fuse_req_t request, fuse_ino_t folder, const char* name, mode_t mode,
