@@ -14,6 +14,7 @@ import errno
 import json
 import os
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 from penstock.arguments import size_text
@@ -28,6 +29,7 @@ EXAMPLE = """\
 
 _UMOUNT_NOFOLLOW, _MNT_DETACH, _MNT_EXPIRE = 8, 2, 4
 _IN_USE = "in use: a program works in it, or has a file of it open"
+_ENDING_SECONDS = 0.5
 _SLACK = 64 << 20  # bytes written beyond twice what was dirty: programs write all the time
 
 
@@ -47,11 +49,21 @@ def _umount2(mountpoint: str, flags: int) -> int:
     return 0 if done == 0 else ctypes.get_errno()
 
 
+def _settled(mountpoint: str, flags: int) -> int:
+    """Do as _umount2(), but give the kernel a moment to close what ended programs had open."""
+    end = time.monotonic() + _ENDING_SECONDS
+    while True:
+        error = _umount2(mountpoint, flags)
+        if error != errno.EBUSY or time.monotonic() >= end:
+            return error
+        time.sleep(0.02)
+
+
 def _unmount(mountpoint: str, *, lazily: bool = False) -> None:
     """Remove the mount, as root by the system call, else by FUSE's program."""
     from penstock.cache_service import printable
 
-    error = _umount2(mountpoint, _MNT_DETACH if lazily else 0)
+    error = _settled(mountpoint, _MNT_DETACH if lazily else 0)
     if error == 0:
         return
     if error == errno.EPERM:
@@ -78,7 +90,7 @@ class _WritesGoOnError(Exception):
 def _in_use(mountpoint: str) -> bool:
     """Return whether a program uses the mount, as far as this user may ask the kernel."""
     # The kernel removes nothing the first time after the mount was used, as it was just now.
-    return _umount2(mountpoint, _MNT_EXPIRE) == errno.EBUSY
+    return _settled(mountpoint, _MNT_EXPIRE) == errno.EBUSY
 
 
 def _write_back(mountpoint: str, pid: int, progress: ProgressLine) -> None:
