@@ -159,6 +159,10 @@ Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function
     if (inode == nullptr) return {};
     ++inode->handles;  // it stays known meanwhile
     ++inode->log.unlogged;
+    // It has got a name. The next sync makes that durable, so it goes to storage.
+    if (nameless_before == Nameless::kYes && nameless_now == Nameless::kNo &&
+        inode->log.file.inode != 0)
+        inode->log.in_storage = inode->log.nameless = false;
     if (own) {
         ++inode->own_changes;
         inode->below = identity_of(after, inode->below.generation);

@@ -65,16 +65,16 @@ Status CacheOfFiles::open_log() {
 void CacheOfFiles::meet_in_log(Inode& inode, const FileBelow& below) {
     LoggedFile file;
     const bool known = describe_birth(below.descriptor, &file);
+    const bool goes_with_a_crash = nameless(below.descriptor) == Nameless::kYes;
     const std::lock_guard lock(mutex_);
-    if (!known) {
-        inode.log.nameless = true;  // it is synced in storage alone
-    } else if (inode.log.file != file) {
+    if (known && inode.log.file != file) {
         LogState fresh;
         fresh.file = file;
         fresh.held = inode.log.held;
         fresh.appending = inode.log.appending;
         inode.log = fresh;
     }
+    if (!known || goes_with_a_crash) inode.log.nameless = true;  // it is synced in storage alone
 }
 
 // Returns whether what is written to a file goes to the log.

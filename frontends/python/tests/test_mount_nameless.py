@@ -1,7 +1,9 @@
 """Goal: a file that a program makes without a name works through a mount, and goes with it."""
 
+import contextlib
 import errno
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -139,3 +141,30 @@ def test_it_belongs_to_who_makes_it(below: Path, shown: Path) -> None:
         state = (shown / "mine").stat()
         assert (state.st_uid, state.st_gid, state.st_mode & 0o7777) == (1234, 2345, 0o640)
     assert (below / "mine").read_bytes() == b"mine"
+
+
+def test_a_log_of_writes_keeps_only_what_got_a_name(
+    tmp_path: Path, below: Path, shown: Path
+) -> None:
+    tier = tmp_path / "tier"
+    tier.mkdir()
+    options = ("--tier", str(tier), "--tier-size", "64M", "--tier-writes")
+    with serving(below, shown, *options) as process:
+        named, lost = nameless(shown), nameless(shown)
+        for file in (named, lost):
+            for i in range(5):
+                os.pwrite(file, b"%d" % i * 1000, i * 1000)
+                os.fsync(file)
+        give_name(named, shown / "named")
+        for i in range(5, 8):
+            os.pwrite(named, b"%d" % i * 1000, i * 1000)
+            os.fsync(named)
+        os.kill(process, signal.SIGKILL)
+        command("umount", shown)
+        for file in (named, lost):
+            with contextlib.suppress(OSError):  # its mount is gone
+                os.close(file)
+    with mounted(below, shown, *options):
+        assert (shown / "named").read_bytes() == b"".join(b"%d" % i * 1000 for i in range(8))
+    assert os.listdir(below) == ["named"]
+    assert [name for name in os.listdir(tier) if "kept" in name] == []
