@@ -18,6 +18,7 @@ from pathlib import Path
 
 MARK = "PENSTOCK_STRANGERS_CASE"
 OUTPUT_BYTES_MAX = 64 << 20  # of a case that are read; a suite that prints more is cut
+ASKING_SECONDS = 1.0  # that processes have to clean up after SIGTERM, before they are killed
 ENDING_SECONDS = 5.0  # that killed processes may take to go; one in an uninterruptible call stays
 
 
@@ -34,16 +35,21 @@ def marked(mark: str) -> list[int]:
 
 
 def end(mark: str) -> int:
-    """Kill all processes with the mark; return how many there were."""
+    """End all processes with the mark; return how many there were."""
     seen: set[int] = set()
-    deadline = time.monotonic() + ENDING_SECONDS
+    begun = time.monotonic()
+    deadline = begun + ENDING_SECONDS
     while time.monotonic() < deadline:
         processes = marked(mark)
         if not processes:
             break
+        asks = time.monotonic() < begun + ASKING_SECONDS
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+                if asks and process not in seen:
+                    os.kill(process, signal.SIGTERM)
+                elif not asks:
+                    os.kill(process, signal.SIGKILL)
         seen |= set(processes)
         time.sleep(0.05)
     return len(seen)

@@ -13,17 +13,17 @@ from ..suite import FAILED, PASSED, SKIPPED, Case, Finished, Outcomes, Suite, wo
 
 PROGRAM = "/usr/bin/python3.11"
 MODULES = words("""
-    test_io test_file test_fileio test_bufio test_memoryio test_mmap test_os test_posix test_shutil
-    test_tarfile test_zipfile test_zipimport test_subprocess test_importlib test_import test_runpy
-    test_pathlib test_glob test_tempfile test_gzip test_bz2 test_lzma test_dbm test_dbm_gnu
-    test_dbm_dumb test_shelve test_mailbox test_fcntl test_select test_selectors test_socket
-    test_signal test_pty test_fileinput test_linecache test_filecmp test_compileall test_py_compile
-    test_posixpath test_genericpath test_stat test_sqlite3 test_logging test_thread test_threading
-    test_fork1 test_wait4 test_eintr test_poll test_epoll test_pipes test_popen test_cmd_line
-    test_cmd_line_script test_faulthandler test_netrc test_configparser test_csv test_codecs
-    test_array test_marshal test_pickle test_plistlib test_wave test_aifc test_sax test_minidom
-    test_httpservers test_socketserver test_smtpd test_asyncore test_largefile test_lib2to3
-    test_readline test_resource test_sendfile test_univnewlines test_zipapp test_mimetypes
+    test_io test_file test_fileio test_bufio test_mmap test_os test_posix test_shutil test_tarfile
+    test_zipfile test_zipimport test_importlib test_import test_runpy test_pathlib test_glob
+    test_tempfile test_gzip test_bz2 test_lzma test_dbm test_dbm_gnu test_dbm_dumb test_shelve
+    test_mailbox test_fcntl test_select test_selectors test_pty test_fileinput test_linecache
+    test_filecmp test_compileall test_py_compile test_posixpath test_genericpath test_stat
+    test_sqlite3 test_logging test_thread test_fork1 test_wait4 test_eintr test_poll test_epoll
+    test_pipes test_popen test_cmd_line test_cmd_line_script test_faulthandler test_netrc
+    test_configparser test_csv test_array test_marshal test_plistlib test_wave test_aifc test_sax
+    test_minidom test_httpservers test_socketserver test_readline test_resource test_sendfile
+    test_univnewlines test_zipapp test_mimetypes test_socket test_subprocess test_threading
+    test_signal test_largefile test_lib2to3 test_asyncore test_smtpd test_codecs test_pickle
 """)
 SLOW = {"test_subprocess": 300, "test_socket": 240, "test_io": 300, "test_importlib": 240}
 
