@@ -13,9 +13,9 @@ from pathlib import Path
 from ..suite import FAILED, PASSED, Case, Finished, Outcomes, Suite, missing_paths, words
 
 FILES = words("""
-    attach atomic autovacuum backup backup2 backup_ioerr bigfile boundary1 corrupt corrupt2 corruptC
+    attach atomic autovacuum backup backup2 boundary1 corrupt corrupt2 corruptC
     crash crash2 crash3 crash5 crash6 crash7 delete exclusive exclusive2 filectrl incrblob
-    incrvacuum insert io ioerr ioerr2 journal1 journal2 journal3 jrnlmode jrnlmode2 lock lock2 lock3
+    incrvacuum insert io journal1 journal2 journal3 jrnlmode jrnlmode2 lock lock2 lock3
     lock4 lock5 lock6 lock7 memsubsys1 mmap1 mmap2 mmap3 mmap4 mmapfault multiplex multiplex2 nolock
     notify1 pager1 pager2 pager3 pager4 pagerfault quick rollback savepoint savepoint2 select1
     shared shared2 sort superlock symlink sync sync2 syscall tempdb tempfault temptable thread001
