@@ -64,16 +64,17 @@ private:
         std::string path;
         uint64_t size = 0;
         std::list<Key>::iterator use;  // in uses_
-        // Is locked shared while a chunk is granted, and alone to set `retired`: then none is.
+        // Is locked shared while a chunk is granted. None is while `retiring` is above 0: so many
+        // threads take the file out of the table.
         std::shared_mutex granting;
-        bool retired = false;
+        int retiring = 0;
     };
     // Files that processes change by calls that are not served, and how many calls of each.
     using Holds = std::map<Key, std::map<int, unsigned>>;
     std::shared_ptr<Entry> find(const Key& key);
     std::shared_ptr<Entry> remove(const Key& key);
     bool take_out(const Key& key, const std::shared_ptr<Entry>& entry);
-    static void retire(Entry& entry);
+    static void retire(Entry& entry, int change);
     cache_protocol::CacheReply pass(const cache_protocol::CacheRequest& request, const Key& key,
                                     int process);
     void hold(const Key& key, int process);

@@ -123,6 +123,7 @@ CacheReply ReadFiles::open(int descriptor, uint32_t how) {
 CacheReply ReadFiles::open_of_mount(uint64_t inode, int descriptor) {
     const Key key{below_mount_, inode};
     if (is_passed(key)) return error_reply(EAGAIN);  // a program has mapped it
+    (void)take_change(key);                          // all changes pass through the cache
     auto opened = cache_.opened(key.first, key.second);
     if (!opened.ok()) return error_reply(EAGAIN);
     if (const auto known = find(key); known != nullptr && known->leased)
@@ -169,7 +170,8 @@ CacheReply ReadFiles::enter(const Key& key, const std::shared_ptr<Entry>& entry)
     }
     uses_.push_front(key);
     entry->use = uses_.begin();
-    if (held_.contains(key)) {
+    // It may have been passed since it was opened, and changed.
+    if (held_.contains(key) || changed_.contains(key)) {
         uses_.erase(entry->use);
         entries_.erase(key);
         return error_reply(EAGAIN);
@@ -283,12 +285,12 @@ CacheReply ReadFiles::change(const CacheRequest& request, int process) {
     if (request.kind == Request::kTruncate) {
         if (entry == nullptr || !entry->writes) return error_reply(ESTALE);
         const std::shared_lock lock(entry->granting);
-        return error_reply(entry->retired ? ESTALE
-                                          : entry->file.truncate(request.size).error_number());
+        return error_reply(entry->retiring > 0 ? ESTALE
+                                               : entry->file.truncate(request.size).error_number());
     }
     if (request.kind == Request::kClose) {
         if (entry == nullptr) return {};
-        if (!take_out(key, entry)) (void)remove(key);
+        (void)take_out(key, entry);
         return error_reply(entry->file.flush().error_number());
     }
     if (entry == nullptr)
@@ -297,7 +299,7 @@ CacheReply ReadFiles::change(const CacheRequest& request, int process) {
     CacheReply reply{};
     if (request.kind == Request::kGrant) {
         const std::shared_lock lock(entry->granting);
-        if (entry->retired) return error_reply(ESTALE);
+        if (entry->retiring > 0) return error_reply(ESTALE);
         const auto granted = entry->file.grant(request.offset, request.size);
         reply.error = granted.status().error_number();
         if (granted.ok()) reply.size = granted.value();
@@ -375,29 +377,30 @@ void ReadFiles::close_unlinked() {
 }
 
 // Takes a file out of the table, for the file below. That must have all that was written before:
-// programs that have it open read and sync it from then on. Returns false if that fails. Mostly it
-// leaves the file where it is then; what was written at the last moment is written back later.
+// programs that have it open read and sync it from then on. Returns false if it cannot, and leaves
+// the file where it is.
 bool ReadFiles::take_out(const Key& key, const std::shared_ptr<Entry>& entry) {
-    if (entry->writes) entry->file.end_grants();
-    if (entry->writes && !entry->file.flush().ok()) return false;
-    {
-        const std::lock_guard lock(mutex_);
-        const auto found = entries_.find(key);
-        if (found == entries_.end() || found->second != entry) return true;
-        entry->file.publish(CachedFile::Readable::kNo);
-        uses_.erase(entry->use);
-        entries_.erase(found);
+    if (entry->writes) {
+        // It leaves the table last: who finds it there until then waits for the same.
+        retire(*entry, 1);
+        entry->file.end_grants();
+        if (!entry->file.flush().ok()) {
+            retire(*entry, -1);
+            return false;
+        }
     }
-    if (!entry->writes) return true;
-    retire(*entry);
-    return entry->file.flush().ok();
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(key);
+    if (found == entries_.end() || found->second != entry) return true;
+    entry->file.publish(CachedFile::Readable::kNo);
+    uses_.erase(entry->use);
+    entries_.erase(found);
+    return true;
 }
 
-// Ends the grants of a file that has left the table.
-void ReadFiles::retire(Entry& entry) {
+void ReadFiles::retire(Entry& entry, int change) {
     const std::unique_lock lock(entry.granting);
-    entry.retired = true;
-    entry.file.end_grants();
+    entry.retiring += change;
 }
 
 // Makes room for one more file: that goes which was used first.
@@ -410,7 +413,7 @@ void ReadFiles::make_room() {
         key = uses_.back();
         first = entries_[key];
     }
-    if (!take_out(key, first)) (void)remove(key);  // it is written back later
+    (void)take_out(key, first);
 }
 
 // Writes back all files, and keeps none open for writing that could be: other programs may change
