@@ -24,6 +24,13 @@ extern char** environ;
 // Tells libpenstock that it is a guest in this program, whose environment it must not change.
 extern "C" [[gnu::visibility("default")]] const int penstock_preloaded = 1;
 
+// AddressSanitizer's shared run-time asks for options here. It would end a program in which another
+// library is loaded before it, as this one is. It need not come first: a wrapper here goes on to
+// its function of the same name, and this library has no allocator.
+extern "C" [[gnu::visibility("default")]] const char* __asan_default_options() {
+    return "verify_asan_link_order=0";
+}
+
 namespace penstock::preload {
 namespace {
 

@@ -15,6 +15,7 @@
 #include "cached_files.h"
 #include "cached_writes.h"
 #include "next.h"
+#include "symbols.h"
 #include "wrap.h"
 
 namespace penstock::preload {
@@ -134,6 +135,9 @@ void* run_thread(void* made) {
 }  // namespace
 
 void begin_watching() {
+    // Sanitizers make system calls of their own within each function of libc, and TSan keeps a
+    // signal back until later.
+    if (is_defined("__sanitizer_report_error_summary")) return;
     dl_iterate_phdr(find_libc, nullptr);
     if (libc_begin == 0 || !catch_calls()) return;
     if (!dispatch()) return;

@@ -121,6 +121,13 @@ void find_next(const Wanted* wanted, size_t count) {
     }
 }
 
+bool is_defined(const char* name) {
+    const Wanted wanted{name, gnu_hash(name), nullptr};
+    for (const link_map* library = _r_debug.r_map; library != nullptr; library = library->l_next)
+        if (Symbols(*library).find(wanted) != nullptr) return true;
+    return false;
+}
+
 const char* own_path() {
     const link_map* library = own_entry();
     return library == nullptr ? nullptr : library->l_name;

@@ -32,6 +32,9 @@ struct Wanted {
 // its end meanwhile.
 void find_next(const Wanted* wanted, size_t count);
 
+// Returns whether the program or one of its libraries has a function of that name.
+bool is_defined(const char* name);
+
 // Returns the path of this library, as the loader was given it; null: the loader's list lacks it.
 const char* own_path();
 

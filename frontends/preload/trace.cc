@@ -25,7 +25,7 @@ constexpr char kHeader[] = "penstock-trace 1\n";
 char trace_path[4096];
 std::atomic<uint64_t>* cursor;  // in FILE.cursor
 std::atomic<char*> segments[kSegmentsMax];
-__thread unsigned thread_number __attribute__((tls_model("initial-exec")));
+__thread unsigned thread_number;
 
 struct stat told_to;  // standard error, as it was at the begin
 

@@ -45,7 +45,7 @@ WRAP(nl_catd, catopen, (const char* name, int flags)) {
 
 // Gives the program's function of a walk what readers see of a file. The function may walk too.
 #define WALK(name, Stat, Function, parameters, arguments, its_parameters, its_arguments) \
-    static __thread Function name##_function __attribute__((tls_model("initial-exec"))); \
+    static __thread Function name##_function;                                            \
     static int name##_corrected its_parameters {                                         \
         Stat seen = *status;                                                             \
         corrected(0, &seen);                                                             \

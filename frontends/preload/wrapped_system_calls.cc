@@ -44,7 +44,7 @@ std::atomic<unsigned> exempted_count{0};  // may grow beyond the last
 
 // A call that is made by a function of libc. libc's functions are cancellation points, and system
 // calls are not. Where an allocator has a function of that name, which makes the call by syscall(3)
-// (tcmalloc's mmap), it comes here again with the same words.
+// (tcmalloc's mmap) or an instruction, it comes here again with the same words.
 class Routed {
 public:
     Routed(long number, const long* words) : number_(number), words_(words), outer_(innermost) {
@@ -64,7 +64,7 @@ public:
     }
 
 private:
-    static __thread Routed* innermost __attribute__((tls_model("initial-exec")));
+    static __thread Routed* innermost;
     const long number_;
     const long* const words_;
     Routed* const outer_;
@@ -338,6 +338,10 @@ bool is_exempt(const void* caller) {
 }
 
 bool make_call(long number, const long* words, long* result) {
+    if (Routed::is_again(number, words)) {
+        *result = kernel::call(number, words[0], words[1], words[2], words[3], words[4], words[5]);
+        return true;
+    }
     const Routed routed(number, words);
     return make_by_libc(number, {words[0]}, {words[1]}, {words[2]}, {words[3]}, {words[4]},
                         {words[5]}, result) ||

@@ -190,7 +190,7 @@ def folders(cache: Cache, tmp_path: Path) -> list[Path]:
         shutil.copy(tmp_path / "plugin.so", folder)
         (tmp_path / "messages").write_text("$set 1\n1 from the catalogue\n")
         if shutil.which("gencat") is not None:
-            command = ["gencat", folder / "messages.cat", tmp_path / "messages"]
+            command = ["gencat", str(folder / "messages.cat"), str(tmp_path / "messages")]
             subprocess.run(command, check=True)
     return [cache.folder, plain]
 

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from caching import Cache, needs_cache, write
 from preloading import LIBRARY, compiled, same_alone_and_preloaded
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="built without the preload library")
@@ -208,6 +209,24 @@ int main(int count, char** words) {
     environment = {**os.environ, "LD_PRELOAD": f"{LIBRARY}:{library}"}
     done = subprocess.run([program, data], env=environment, check=False, timeout=60)
     assert done.returncode == 0
+
+
+@needs_cache
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="has an instruction of x86-64")
+def test_a_library_between_makes_calls_by_instructions(cache: Cache, tmp_path: Path) -> None:
+    text = """
+ssize_t read(int fd, void* to, size_t size) {
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "0"(SYS_read), "D"(fd), "S"(to), "d"(size)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+"""
+    library = compiled(tmp_path, "between.so", text)
+    cache.environment["LD_PRELOAD"] = library
+    data = write(tmp_path / "elsewhere", 1000)
+    cache.serve()
+    assert cache.run("cat", tmp_path / "elsewhere", text=False).stdout == data
 
 
 def test_a_program_whose_trace_cannot_be_made_says_so_once(tmp_path: Path, data: Path) -> None:
