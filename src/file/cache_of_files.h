@@ -155,7 +155,7 @@ private:
     static constexpr size_t kDevicesMax = 64;
     // Files that stay open below because they are dirty take a descriptor each: so many may do so
     // in any case, and else a share of those that the process may have.
-    static constexpr unsigned kIdleMin = 1024, kIdleMax = 1 << 16, kIdleShare = 16;
+    static constexpr unsigned kIdleMin = 1024, kIdleMax = 1 << 16, kIdleShare = 4;
     // How often the threads look: for old dirty chunks, and for the free memory of devices.
     static constexpr auto kLookEvery = std::chrono::milliseconds(200);
 

@@ -259,6 +259,29 @@ TEST_F(FileCacheTest, ACloseMayLeaveTheWriteBackForLater) {
     EXPECT_EQ(std::memcmp(bytes_of(path).data(), "new", 3), 0);
 }
 
+TEST_F(FileCacheTest, ManyClosedFilesWaitForTheirWriteBack) {
+    constexpr int kFiles = 1500;
+    rlimit limit{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const rlimit most{limit.rlim_max, limit.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &most), 0);
+    if (most.rlim_cur < 8 * kFiles) GTEST_SKIP() << "the process may have few descriptors";
+    make({.size = 2 * kCacheSize,
+          .dirty_size_max = 4 * kCacheSize,
+          .dirty_age = std::chrono::hours(1),
+          .write_on_close = false});
+    std::vector<std::string> paths;
+    for (int i = 0; i < kFiles; ++i) {
+        paths.push_back(write_file(std::to_string(i).c_str(), 4));
+        ASSERT_TRUE(open(paths.back()).write("new", 3, 0).ok());
+    }
+    EXPECT_EQ(cache_.statistics().bytes_written, 0u);
+    EXPECT_TRUE(cache_.flush().ok());
+    for (const std::string& path : paths)
+        EXPECT_EQ(std::memcmp(bytes_of(path).data(), "new", 3), 0);
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 TEST_F(FileCacheTest, NeverWritesWhatHasNoNameLeft) {
     make({.write_on_close = false});
     std::string path = write_file("a", 10'000);
