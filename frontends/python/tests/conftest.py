@@ -3,10 +3,15 @@
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 # What the user has calibrated decides nothing here, and no test stores anything there.
 os.environ["XDG_CONFIG_HOME"] = "/dev/null"
+
+# Caches that tests start have their log files here.
+_STATE = tempfile.TemporaryDirectory(prefix="penstock-state-")
+os.environ["XDG_STATE_HOME"] = _STATE.name
 
 # A shell starts jobs in the background with SIGINT ignored, children inherit that, tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
