@@ -29,7 +29,7 @@ if [ "$way" = mount ]; then
 #!/bin/bash
 # mount(8) asks the helper for a remount too, which is the kernel's.
 [[ "\$*" != *remount* ]] || exec /usr/bin/mount -i -o "\$4" "\$2"
-exec "$penstock" mount "\$1" "\$2" --cache-size 64M --device cpu:1 >/dev/null
+exec "$penstock" mount "\$1" "\$2" --cache-size 64M --device cpu:1 --suid --dev >/dev/null
 HELPER
     chmod +x helper
     layers=lowerdir=/usr/sbin,upperdir=$PWD/sbin-upper,workdir=$PWD/sbin-work

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..suite import FAILED, PASSED, Case, Finished, Outcomes, Suite, missing_paths, words
 
 FILES = words("""
-    attach atomic autovacuum backup backup2 boundary1 corrupt corrupt2 corruptC
+    attach atomic autovacuum backup backup2 boundary1
     crash crash2 crash3 crash5 crash6 crash7 delete exclusive exclusive2 filectrl incrblob
     incrvacuum insert io journal1 journal2 journal3 jrnlmode jrnlmode2 lock lock2 lock3
     lock4 lock5 lock6 lock7 memsubsys1 mmap1 mmap2 mmap3 mmap4 mmapfault multiplex multiplex2 nolock

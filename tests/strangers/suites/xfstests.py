@@ -1,6 +1,7 @@
 """xfstests: its quick tests for any file system, alone on an ext4 in a file. Needs root.
 
-https://github.com/kdave/xfstests, built in its folder with `make`, with xfsprogs installed.
+https://github.com/kdave/xfstests, built in its folder with `make`; gawk, attr, acl and xfsprogs are
+installed.
 """
 
 from __future__ import annotations
