@@ -22,7 +22,8 @@ using cache_protocol::Request;
 namespace grant = chunk_table::grant;
 
 constexpr uint64_t kGrantAhead = 4 << 20;  // bytes that a writer is granted at once
-constexpr int kTurnsMax = 1000;            // for which another writer of the chunk is waited
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr int kTurnsMax = 1000;  // for which another writer of the chunk is waited
 
 const CacheMapping& cache_of(const CachedFile& file) {
     return *cache_by_number(file.cache.load(std::memory_order_relaxed));
@@ -41,6 +42,15 @@ CacheRequest request_of(const CachedFile& file, Request kind) {
 int ask_about(const CachedFile& file, CacheRequest request) {
     CacheReply reply;
     return ask_cache(cache_of(file), request, -1, &reply) ? reply.error : EIO;
+}
+
+// Raises a time to the present, by the clock of the kernel's file systems.
+void note_time(std::atomic<int64_t>& mtime_ns) {
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    const int64_t now_ns = now.tv_sec * kSecond + now.tv_nsec;
+    int64_t before = mtime_ns.load(std::memory_order_relaxed);
+    while (before < now_ns && !mtime_ns.compare_exchange_weak(before, now_ns)) continue;
 }
 
 enum class Copied { kYes, kNoGrant, kBadMemory };
@@ -74,6 +84,7 @@ Copied write_part(const CacheMapping& cache, CachedFile& file, const char* from,
     const bool ours = entry->place.load(std::memory_order_acquire) == place;
     const bool copied = ours && copy_checked(to, from, size, from);
     if (copied) {
+        note_time(reader.marks.files[slot].mtime_ns);
         std::atomic<uint64_t>& end = reader.marks.files[slot].end;
         uint64_t before = end.load(std::memory_order_relaxed);
         while (before < offset + size &&
@@ -376,10 +387,18 @@ void internal::close_cached_path(const char* path, int folder) {
     errno = error;
 }
 
-void internal::correct_size(dev_t device, ino_t inode, off_t* size) {
+void internal::correct(dev_t device, ino_t inode, off_t* size, timespec* changed,
+                       timespec* described) {
     CachedFile known;
-    if (find_known(device, inode, &known))
-        *size = static_cast<off_t>(cache_of(known).reader.size_of(known.slot.load()));
+    if (!find_known(device, inode, &known)) return;
+    const auto& reader = cache_of(known).reader;
+    const uint32_t slot = known.slot.load();
+    *size = static_cast<off_t>(reader.size_of(slot));
+    const int64_t written_ns = reader.marks.files[slot].mtime_ns.load(std::memory_order_acquire);
+    if (written_ns == 0) return;
+    *changed = {written_ns / kSecond, written_ns % kSecond};
+    // The service sets the time of the change after it, so this one moves once more.
+    if (described->tv_sec * kSecond + described->tv_nsec < written_ns) *described = *changed;
 }
 
 void internal::flush_all() {

@@ -27,7 +27,7 @@ void hold_path(const char* path, int folder, HeldFile* held);
 void release(const HeldFile& held);
 int truncate_cached(int fd, off_t size);
 void close_cached_path(const char* path, int folder);
-void correct_size(dev_t device, ino_t inode, off_t* size);
+void correct(dev_t device, ino_t inode, off_t* size, timespec* changed, timespec* described);
 void flush_all();
 int close_error(int fd);
 }  // namespace internal
@@ -123,11 +123,12 @@ inline void flush_before_program() {
 }
 // Returns the errno that close(2) of a written file must tell; 0: none.
 inline int close_error(int fd) { return internal::writing_back ? internal::close_error(fd) : 0; }
-// Sets the size that stat(2) tells to the one that readers see.
+// Sets size and times that stat(2) tells to those that readers see.
 template <class Stat>
 int corrected(int result, Stat* status) {
     if (internal::writing_back && result == 0 && S_ISREG(status->st_mode))
-        internal::correct_size(status->st_dev, status->st_ino, &status->st_size);
+        internal::correct(status->st_dev, status->st_ino, &status->st_size, &status->st_mtim,
+                          &status->st_ctim);
     return result;
 }
 

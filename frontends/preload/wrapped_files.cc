@@ -146,9 +146,17 @@ WRAP(int, statx, (int folder, const char* path, int flags, unsigned mask, struct
     const int result = libc->statx(folder, path, flags, mask, status);
     if (internal::writing_back && result == 0 && S_ISREG(status->stx_mode)) {
         auto size = static_cast<off_t>(status->stx_size);
-        internal::correct_size(makedev(status->stx_dev_major, status->stx_dev_minor),
-                               status->stx_ino, &size);
+        const auto time = [](const statx_timestamp& from) {
+            return timespec{from.tv_sec, static_cast<long>(from.tv_nsec)};
+        };
+        timespec changed = time(status->stx_mtime), described = time(status->stx_ctime);
+        internal::correct(makedev(status->stx_dev_major, status->stx_dev_minor), status->stx_ino,
+                          &size, &changed, &described);
         status->stx_size = static_cast<uint64_t>(size);
+        status->stx_mtime.tv_sec = changed.tv_sec;
+        status->stx_mtime.tv_nsec = static_cast<uint32_t>(changed.tv_nsec);
+        status->stx_ctime.tv_sec = described.tv_sec;
+        status->stx_ctime.tv_nsec = static_cast<uint32_t>(described.tv_nsec);
     }
     return result;
 }

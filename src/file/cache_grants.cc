@@ -153,7 +153,12 @@ void CacheOfFiles::collect_one(const Grant& of) {
     uint64_t size = inode.size;
     shared_->take_end(inode.slot, &size);
     if (size != inode.size) set_size(inode, size);
+    // The writer has told its time already. There is none where it wrote within the clock tick of
+    // the time that the file has.
+    const int64_t before_ns = inode.mtime_ns, written_ns = shared_->mtime_of(inode.slot);
     note_time(inode);
+    const int64_t told_ns = written_ns != 0 ? written_ns : before_ns;
+    if (told_ns != 0) inode.mtime_ns = inode.ctime_ns = std::min(inode.mtime_ns, told_ns);
 }
 
 void CacheOfFiles::collect(chunk_cache::FileId file) {

@@ -233,6 +233,8 @@ void CacheOfFiles::write_back_run(Lock& lock, std::span<const ChunkId> run) {
         chunks_.written(id, status.ok());
         if (is_lost(id) && lose_chunk(id)) lost_bytes = true;
     }
+    if (shared_ != nullptr && status.ok() && chunks_.dirty_of(inode.id) == 0 && inode.writing == 0)
+        shared_->forget_mtime(inode.slot, inode.mtime_ns);
     if (lost_bytes) tell_loss(inode);
     const bool failed = !status.ok() && !lost;
     const bool tells = failed ? note_failure(inode, status, oldest_ns) : inode.failing.has_value();

@@ -115,6 +115,7 @@ void SharedTable::remove_file(uint32_t slot) {
     file.device.store(0, memory_order_relaxed);
     file.inode.store(0, memory_order_relaxed);
     forget_end(slot);
+    marks_.files[slot].mtime_ns.store(0, memory_order_relaxed);
     removed_.hits += marks_.files[slot].hits.exchange(0, memory_order_relaxed);
     removed_.bytes += marks_.files[slot].bytes.exchange(0, memory_order_relaxed);
 }
@@ -164,6 +165,14 @@ void SharedTable::take_end(uint32_t slot, uint64_t* size) {
 
 void SharedTable::forget_end(uint32_t slot) {
     if (slot != kNoSlot) marks_.files[slot].end.store(0, memory_order_relaxed);
+}
+
+int64_t SharedTable::mtime_of(uint32_t slot) const {
+    return slot == kNoSlot ? 0 : marks_.files[slot].mtime_ns.load(std::memory_order_acquire);
+}
+
+void SharedTable::forget_mtime(uint32_t slot, int64_t mtime_ns) {
+    if (slot != kNoSlot) marks_.files[slot].mtime_ns.compare_exchange_strong(mtime_ns, 0);
 }
 
 void SharedTable::left(ChunkId chunk) {

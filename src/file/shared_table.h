@@ -38,6 +38,10 @@ public:
     // Raises a size to what clients have written; forget_end() before a file is cut off.
     void take_end(uint32_t slot, uint64_t* size);
     void forget_end(uint32_t slot);
+    // Returns when a client has written last; 0: not since the file below was given that time.
+    [[nodiscard]] int64_t mtime_of(uint32_t slot) const;
+    // Says that the file below has this time, unless a client has written since.
+    void forget_mtime(uint32_t slot, int64_t mtime_ns);
     [[nodiscard]] std::atomic<uint64_t>& grant_of(ChunkId chunk) { return marks_.grants[chunk]; }
 
     void publish(uint32_t slot, uint64_t number, ChunkId chunk);

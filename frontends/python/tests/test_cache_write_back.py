@@ -364,3 +364,52 @@ for _ in range(2):
     command = [*sandbox, sys.executable, "-c", script, str(cache.folder / "a")]
     assert cache.run(*command, write_back=True).stdout == "-1 14\n-1 14\n"
     assert (cache.folder / "a").read_bytes() == b"a" * 20_000
+
+
+# Writes a file, and tells its times in every form of stat: at the write, and after each of syncs.
+CHANGE_TIMES = """
+import importlib, os, sys, time
+folder = sys.argv[1]
+sys.path.insert(0, folder)
+sys.dont_write_bytecode = False
+for number in range(3):  # what is compiled is known by the second and the size of its source
+    with open(f"{folder}/module.py", "w") as file:
+        file.write(f"value = {number % 10}\\n")
+    if number == 0:
+        import module
+    else:
+        importlib.reload(module)
+    assert module.value == number % 10, (module.value, number)
+    time.sleep(1.1)
+path = f"{folder}/f"
+fd = os.open(path, os.O_RDWR)
+before = os.fstat(fd).st_mtime_ns
+time.sleep(0.05)
+start = time.time_ns()
+os.pwrite(fd, b"bytes", 70_000)
+seen = {os.fstat(fd).st_mtime_ns, os.stat(path).st_mtime_ns, os.lstat(path).st_mtime_ns}
+with os.scandir(folder) as entries:
+    seen |= {entry.stat().st_mtime_ns for entry in entries if entry.name == "f"}
+time.sleep(0.05)
+seen.add(os.stat(path).st_mtime_ns)
+os.fsync(fd)
+seen.add(os.stat(path).st_mtime_ns)
+time.sleep(0.05)
+assert len(seen) == 1, seen
+assert before < min(seen) and abs(min(seen) - start) < 20_000_000, (before, start, seen)
+os.utime(path, ns=(1000, 2_000_000_000))
+assert os.stat(path).st_mtime_ns == 2_000_000_000
+time.sleep(0.05)
+os.pwrite(fd, b"more", 0)
+print(os.stat(path).st_mtime_ns)
+"""
+
+
+def test_the_time_of_a_change_is_that_of_the_write(cache: Cache) -> None:
+    path = cache.folder / "f"
+    path.write_bytes(bytes(200_000))
+    settled()
+    cache.serve()
+    done = cache.run(sys.executable, "-c", CHANGE_TIMES, cache.folder, write_back=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert path.stat().st_mtime_ns == int(done.stdout)

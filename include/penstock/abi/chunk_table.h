@@ -22,7 +22,7 @@
 //   1. finds the entry, and takes the chunk's grant by compare-and-swap: it enters its number as
 //      the writer, where there is none;
 //   2. loads the place again: if it has changed, the grant was another file's, and it steps back;
-//   3. copies its bytes in, and raises FileMarks::end to their end;
+//   3. copies its bytes in, and raises FileMarks::end to their end and mtime_ns to the present;
 //   4. by compare-and-swap, adds their range to the grant's and takes its number out. If the grant
 //      was withdrawn meanwhile, its bytes may be lost, and it begins again.
 // The service collects a range by compare-and-swap at any time, and takes it for dirty. It
@@ -37,7 +37,7 @@
 
 namespace penstock::chunk_table {
 
-inline constexpr uint64_t kMagic = 0x31656c6261742d63;  // "c-table1"
+inline constexpr uint64_t kMagic = 0x32656c6261742d63;  // "c-table2"
 inline constexpr uint32_t kWindow = 8;       // entries that may have a key, from its first on
 inline constexpr uint32_t kFileWindow = 32;  // slots that a file may have, from its first on
 inline constexpr uint32_t kNumberBits = 44;  // of a key; above them the file's slot
@@ -74,6 +74,9 @@ struct alignas(64) MarksHead {
 struct FileMarks {
     std::atomic<uint64_t> hits, bytes;  // of reads that the table served; clients add
     std::atomic<uint64_t> end;          // behind the last byte that a client has written
+    // When a client has written last, as file systems tell times, in ns; 0: the file below has that
+    // time. Clients raise it, and the service takes it back when it has given the file that time.
+    std::atomic<int64_t> mtime_ns;
 };
 
 // A grant, from the high end: granted 1 | writer 20, 0: none | begin 21 | end 21 of the dirty range
