@@ -102,6 +102,12 @@ def report(rows: list[Row], left_out: dict[str, str], path: Path | None) -> None
         path.write_text(json.dumps(document, indent=1) + "\n")
 
 
+def stop(*_: object) -> None:
+    """End what was started, and the run; a second signal does not disturb that."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
+
+
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends
+    signal.signal(signal.SIGTERM, stop)
     sys.exit(main())
