@@ -40,6 +40,20 @@ uint64_t natural(nb::handle value, const char* what) {
     return static_cast<uint64_t>(number);
 }
 
+// Where a read or write goes: as asked, or to the end of a file that appends, which takes no
+// offset. Throws ValueError.
+uint64_t offset_of(const PythonFile& file, Use use, nb::handle offset) {
+    if (use == Use::kRead || !file.appends()) return natural(offset, "file_offset");
+    if (offset.is_none()) return kAtEnd;
+    throw nb::value_error(
+        ("file_offset: mode '" + file.mode() + "' writes to the end of the file; give none")
+            .c_str());
+}
+uint64_t optional_offset_of(const PythonFile& file, Use use, nb::handle offset) {
+    if (use == Use::kWrite && offset.is_none() && !file.appends()) return 0;
+    return offset_of(file, use, offset);
+}
+
 // `size` bytes of `target`, or all of them.
 uint64_t size_within(const Target& target, nb::handle size) {
     if (size.is_none()) return target.size;
@@ -93,7 +107,8 @@ class Observed final : public Completion {
 public:
     Observed(const char* operation, const PythonFile& file, uint64_t size, uint64_t offset)
         : observer_(nb::borrow(observer())),
-          token_(observer_.attr("begun")(operation, file.source()->name, size, offset)) {}
+          token_(observer_.attr("begun")(operation, file.source()->name, size,
+                                         offset == kAtEnd ? nb::none() : nb::cast(offset))) {}
     void follow(Future future) { future_ = std::move(future); }
     void complete() noexcept override { end(future_.report()); }
     void end(const Report& report) noexcept {
@@ -141,14 +156,14 @@ struct Pieces {
         targets.push_back(std::move(target));
         size += size_here;
     }
-    void add_tuple(nb::handle item) {
+    void add_tuple(const PythonFile& file, nb::handle item) {
         const auto parts = nb::steal<nb::tuple>(PySequence_Tuple(item.ptr()));
         if (!parts.is_valid()) throw nb::python_error();
         if (parts.size() < 2 || parts.size() > 3)
             throw nb::value_error(
                 "a piece is (buffer, file_offset) or (buffer, file_offset, size)");
         const nb::object size_asked = parts.size() == 3 ? nb::object(parts[2]) : nb::none();
-        add(parts[0], size_asked, natural(parts[1], "file_offset"));
+        add(parts[0], size_asked, offset_of(file, use, parts[1]));
     }
 };
 
@@ -177,14 +192,17 @@ Begun begin(PythonFile& self, const char* operation, Pieces& pieces, const Polic
     const uint64_t offset = pieces.pieces.empty() ? 0 : pieces.pieces[0].offset;
     if (observer().is_valid())
         observed = std::make_unique<Observed>(operation, self, pieces.size, offset);
+    self.await_appends(pieces.use, pieces.cuda);
     Result<Future> future = [&] {
         const Unlocked others;
         return start(file, pieces, options);
     }();
+    if (future.ok()) self.follow_appends(pieces.use, pieces.cuda, future.value());
     if (!future.ok()) {
         if (observed != nullptr) {
             Report report;
             report.bytes_asked = pieces.size;
+            if (offset != kAtEnd) report.offset = offset;
             report.error_number = future.status().error_number();
             observed->end(report);
         }
@@ -226,7 +244,7 @@ PythonFuture begin_one(PythonFile& self, nb::handle buffer, nb::handle size, nb:
                        nb::handle /*task_size*/, nb::handle cache, nb::handle route,
                        nb::handle strict, nb::handle stream) {
     Pieces pieces(use, stream.is_none());
-    pieces.add(buffer, size, natural(file_offset, "file_offset"));
+    pieces.add(buffer, size, optional_offset_of(self, use, file_offset));
     return leave(begin(self, use == Use::kRead ? "pread" : "pwrite", pieces,
                        {cache, route, strict, stream}));
 }
@@ -236,7 +254,7 @@ uint64_t do_one(PythonFile& self, nb::handle buffer, nb::handle size, nb::handle
                 nb::handle /*task_size*/, nb::handle cache, nb::handle route, nb::handle strict,
                 nb::handle stream) {
     constexpr const char* kOperation = use == Use::kRead ? "read" : "write";
-    const uint64_t offset = natural(file_offset, "file_offset");
+    const uint64_t offset = optional_offset_of(self, use, file_offset);
     const Policy policy{cache, route, strict, stream};
     Target target = target_of(buffer, use, stream.is_none());
     const uint64_t asked = size_within(target, size);
@@ -253,6 +271,7 @@ uint64_t do_one(PythonFile& self, nb::handle buffer, nb::handle size, nb::handle
     std::unique_ptr<Observed> observed;
     if (observer().is_valid())
         observed = std::make_unique<Observed>(kOperation, self, asked, offset);
+    self.await_appends(use, target.cuda);
     Report report;
     const Result<uint64_t> done = [&] {
         const Unlocked others;
@@ -261,6 +280,7 @@ uint64_t do_one(PythonFile& self, nb::handle buffer, nb::handle size, nb::handle
     }();
     if (observed != nullptr) {
         report.bytes_asked = asked;
+        if (offset != kAtEnd) report.offset = offset;
         if (!done.ok()) report.error_number = done.status().error_number();
         observed->end(report);
     }
@@ -272,7 +292,7 @@ template <Use use>
 PythonFuture begin_many(PythonFile& self, nb::handle buffers, nb::handle cache, nb::handle route,
                         nb::handle strict, nb::handle stream) {
     Pieces pieces(use, stream.is_none());
-    for (const nb::handle item : nb::iter(buffers)) pieces.add_tuple(item);
+    for (const nb::handle item : nb::iter(buffers)) pieces.add_tuple(self, item);
     return leave(begin(self, use == Use::kRead ? "preadv" : "pwritev", pieces,
                        {cache, route, strict, stream}));
 }
@@ -281,7 +301,7 @@ template <Use use>
 uint64_t do_many(PythonFile& self, nb::handle buffers, nb::handle cache, nb::handle route,
                  nb::handle strict, nb::handle stream) {
     Pieces pieces(use, stream.is_none());
-    for (const nb::handle item : nb::iter(buffers)) pieces.add_tuple(item);
+    for (const nb::handle item : nb::iter(buffers)) pieces.add_tuple(self, item);
     return finish(begin(self, use == Use::kRead ? "readv" : "writev", pieces,
                         {cache, route, strict, stream}));
 }
@@ -331,7 +351,7 @@ uint64_t file_size(PythonFile& self) {
 
 constexpr const char* kArgumentsText =
     "size : int, optional\n    Bytes; all of `buf`.\n"
-    "file_offset : int\n    Where in the file, from its start.\n"
+    "file_offset : int\n    Where in the file, from its start. Writes in mode a take none.\n"
     "task_size : int, optional\n    Ignored: for programs written for KvikIO.\n"
     "cache, route, strict : optional\n    As in penstock.open, for this call.\n"
     "stream : optional\n    Of device memory: the call begins when what is queued now on this "
@@ -367,12 +387,14 @@ template <Use use>
 void bind_moves(nb::class_<PythonFile>& file, const char* const (&names)[4],
                 const std::string (&texts)[4]) {
     const auto none = [](const char* name) { return nb::arg(name).none() = nb::none(); };
-    file.def(names[0], begin_one<use>, nb::arg("buf").none(), none("size"),
-             nb::arg("file_offset") = 0, none("task_size"), nb::kw_only(), none("cache"),
-             none("route"), none("strict"), none("stream"), texts[0].c_str())
-        .def(names[1], do_one<use>, nb::arg("buf").none(), none("size"), nb::arg("file_offset") = 0,
+    const auto offset = nb::arg("file_offset").none() = use == Use::kRead ? nb::cast(0)
+                                                                          : nb::none();
+    file.def(names[0], begin_one<use>, nb::arg("buf").none(), none("size"), offset,
              none("task_size"), nb::kw_only(), none("cache"), none("route"), none("strict"),
-             none("stream"), texts[1].c_str())
+             none("stream"), texts[0].c_str())
+        .def(names[1], do_one<use>, nb::arg("buf").none(), none("size"), offset, none("task_size"),
+             nb::kw_only(), none("cache"), none("route"), none("strict"), none("stream"),
+             texts[1].c_str())
         .def(names[2], begin_many<use>, nb::arg("pieces"), nb::kw_only(), none("cache"),
              none("route"), none("strict"), none("stream"), texts[2].c_str())
         .def(names[3], do_many<use>, nb::arg("pieces"), nb::kw_only(), none("cache"), none("route"),

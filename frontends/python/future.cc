@@ -173,6 +173,7 @@ nb::object python_report(const Report& report) {
     nb::dict values;
     values["bytes"] = report.bytes;
     values["bytes_asked"] = report.bytes_asked;
+    values["offset"] = report.offset;
     values["routes"] = by_name<Route>(report.route_bytes);
     values["reasons"] = by_name<RouteReason>(report.reason_bytes);
     values["residency"] = by_name<Residency>(report.residency_bytes);

@@ -74,8 +74,7 @@ FileOptions options_of(const OpenArguments& arguments) {
     return options;
 }
 
-// As Python's own open, in whatever order; 'b' says nothing here. Writes go where their offset
-// says, also with 'a', which keeps what is there.
+// As Python's own open, in whatever order; 'b' says nothing here.
 int open_flags_of(const std::string& mode, std::string* shown) {
     const auto count = [&mode](char one) { return std::ranges::count(mode, one); };
     const bool plus = count('+') == 1;
@@ -87,7 +86,7 @@ int open_flags_of(const std::string& mode, std::string* shown) {
     *shown = first + (plus ? "+" : "");
     if (count('+') <= 1 && count('b') <= 1 && first.size() == 1 && known + 1 == mode.size()) {
         if (first == "r") return access;
-        if (first == "a") return access | O_CREAT;
+        if (first == "a") return access | O_CREAT | O_APPEND;
         if (first == "w") return access | O_CREAT | O_TRUNC;
         if (first == "x") return access | O_CREAT | O_EXCL;
     }
@@ -139,7 +138,7 @@ PythonFile::PythonFile(nb::object file, const std::string& mode, const OpenArgum
     }
     take_name(std::move(file));
     files_[Target::kHost] = open_for(device_name_);
-    options_.open_flags &= O_ACCMODE;  // it is there, and is not cut again
+    options_.open_flags &= O_ACCMODE | O_APPEND;  // it is there, and is not cut again
 }
 
 void PythonFile::require(Use use) const {
@@ -240,8 +239,22 @@ void PythonFile::require_memory(int cuda, const void* data) {
                     source_->name);
 }
 
+void PythonFile::await_appends(Use use, int cuda) {
+    if (use != Use::kWrite || !last_append_.has_value() || last_append_cuda_ == cuda) return;
+    const Future last = *std::exchange(last_append_, std::nullopt);
+    const Unlocked others;
+    (void)last.wait();
+}
+
+void PythonFile::follow_appends(Use use, int cuda, const Future& future) {
+    if (use != Use::kWrite || !appends()) return;
+    last_append_ = future;
+    last_append_cuda_ = cuda;
+}
+
 void PythonFile::close() {
     closed_ = true;
+    last_append_.reset();
     if (process_ == process_number()) {
         std::map<int, File> gone = std::exchange(files_, {});
         const Unlocked others;  // the last file of an engine waits for its threads

@@ -49,8 +49,13 @@ public:
     void require_memory(int cuda, const void* data);
     // Throws penstock.ModeError where the mode forbids that.
     void require(Use use) const;
+    // Appends of all Files of this object run in the order of their calls. Those of one File do by
+    // themselves; before one of another File, await_appends() waits for the last.
+    void await_appends(Use use, int cuda);
+    void follow_appends(Use use, int cuda, const Future& future);
     void close();
     [[nodiscard]] const std::string& mode() const { return mode_; }
+    [[nodiscard]] bool appends() const { return mode_[0] == 'a'; }
     [[nodiscard]] bool closed() const { return closed_; }
     [[nodiscard]] const std::shared_ptr<const Source>& source() const { return source_; }
     [[nodiscard]] const FileOptions& options() const { return options_; }
@@ -70,6 +75,8 @@ private:
     std::optional<std::pair<dev_t, ino_t>> identity_;
     unsigned process_;
     bool closed_ = false;
+    std::optional<Future> last_append_;  // of the File in files_ for last_append_cuda_
+    int last_append_cuda_ = Target::kHost;
     std::map<int, File> files_;  // by CUDA device; kHost: as it was opened
 };
 

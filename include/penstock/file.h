@@ -30,6 +30,9 @@ namespace transfer {
 class Job;
 }
 
+// The offset of each write, and of each piece, to a file opened with O_APPEND.
+inline constexpr uint64_t kAtEnd = UINT64_MAX;
+
 // One piece of a vectored read: `size` bytes of the file at `offset` go to the memory at `to`.
 struct ReadPiece {
     void* to = nullptr;
@@ -105,14 +108,15 @@ public:
     [[nodiscard]] static Result<File> open(const std::string& path, const Device& device = {},
                                            const FileOptions& options = {});
     // Takes over a descriptor that the caller has opened, with the access that it was opened for.
-    //   descriptor  of a regular file, without O_APPEND, O_DIRECT and O_NONBLOCK. The last copy of
-    //               the File closes it. On an error it stays the caller's
+    //   descriptor  of a regular file, without O_DIRECT and O_NONBLOCK. The last copy of the File
+    //               closes it. On an error it stays the caller's
     //   device      as for open()
     //   options     as for open(); open_flags is not used
-    // Any thread; blocks. path() returns the descriptor's name in /proc/self/fd. Errors: as open();
-    // EBADF when the descriptor is not open for reading or writing; EINVAL when it has one of these
-    // flags: they are not cleared, because duplicates of the descriptor share them. Cost: as
-    // open(), without open(2).
+    // Any thread; blocks. path() returns the descriptor's name in /proc/self/fd. With O_APPEND the
+    // file appends, and writes leave the descriptor's position alone where this user may open the
+    // file again. Errors: as open(); EBADF when the descriptor is not open for reading or writing;
+    // EINVAL when it has one of these flags: they are not cleared, because duplicates of the
+    // descriptor share them. Cost: as open(), without open(2).
     [[nodiscard]] static Result<File> adopt(int descriptor, const Device& device = {},
                                             const FileOptions& options = {});
     File() = default;  // a closed file
@@ -188,6 +192,13 @@ public:
     // before that offset are written, and bytes after it may be. Cost: one system call below 256
     // KiB. Several threads share a longer write, as they share a read. Bytes from a GPU pass
     // through pinned memory.
+    //
+    // With O_APPEND each write goes to the end that the file has then, as write(2) does, and
+    // `offset` must be kAtEnd; EINVAL otherwise. The report says where it went. Writes of one File
+    // run one at a time, as they were called, and so do asynchronous ones. Up to 2 GiB - 4 KiB and
+    // 1024 pieces lie together in the file, whatever other processes append. Such writes go through
+    // the page cache (kUnaligned where the options ask for direct). Bytes of a GPU pass through
+    // host memory of that size.
     [[nodiscard]] Result<uint64_t> write(const void* from, uint64_t size, uint64_t offset,
                                          Report* report = nullptr) const;
     [[nodiscard]] Result<uint64_t> write(const void* from, uint64_t size, uint64_t offset,

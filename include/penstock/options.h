@@ -125,7 +125,8 @@ using WriteOptions = ReadOptions;
 // Options of File::open.
 struct FileOptions {
     // Parameters that affect behaviour.
-    // As for open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT (mode 0666), O_EXCL and O_TRUNC.
+    // As for open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT (mode 0666), O_EXCL, O_TRUNC and
+    // O_APPEND. With O_APPEND every write goes to the end of the file: see File::write().
     int open_flags = 0;
     ReadOptions reading;   // for reads without options of their own
     WriteOptions writing;  // for writes without options of their own

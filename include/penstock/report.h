@@ -16,6 +16,8 @@ namespace penstock {
 // The report of one read or write; of a vectored one, over all its pieces.
 struct Report {
     uint64_t bytes_asked = 0;
+    // Where in the file the first byte is. Of an append: where it went, known when it has ended.
+    uint64_t offset = 0;
     uint64_t bytes = 0;  // bytes moved; fewer than asked at the end of a file that is read, or
                          // after `error_number`
 

@@ -41,10 +41,10 @@ std::string explain(const Report& report) {
     return line;
 }
 
-void file::print_explanation(const std::string& path, const char* operation, uint64_t size,
-                             uint64_t offset, const Report& report) {
-    const std::string line = "penstock: " + path + ": " + operation + " " + std::to_string(size) +
-                             " bytes at " + std::to_string(offset) + ": " + explain(report) + "\n";
+void file::print_explanation(const std::string& path, const char* operation, const Report& report) {
+    const std::string line = "penstock: " + path + ": " + operation + " " +
+                             std::to_string(report.bytes_asked) + " bytes at " +
+                             std::to_string(report.offset) + ": " + explain(report) + "\n";
     (void)std::fputs(line.c_str(), stderr);
 }
 

@@ -1,7 +1,6 @@
 // Tells on standard error what became of a read or write: PENSTOCK_EXPLAIN.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "penstock/report.h"
@@ -9,7 +8,6 @@
 namespace penstock::file {
 
 // Prints one line for an operation ("read", "pwritev") that has ended. Any thread.
-void print_explanation(const std::string& path, const char* operation, uint64_t size,
-                       uint64_t offset, const Report& report);
+void print_explanation(const std::string& path, const char* operation, const Report& report);
 
 }  // namespace penstock::file

@@ -198,7 +198,7 @@ TEST_P(HostWriteTest, BadRequestsTouchNothing) {
     EXPECT_TRUE(reader.fsync().ok());
     EXPECT_EQ(file_now(), bytes_);
     FileOptions odd;
-    odd.open_flags = O_RDWR | O_APPEND;
+    odd.open_flags = O_RDWR | O_DIRECT;
     EXPECT_EQ(File::open(path_, device_, odd).status().error_number(), EINVAL);
     EXPECT_EQ(writer.write(memory.data(), 100, 0).value(), 100u);
 }

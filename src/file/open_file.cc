@@ -37,12 +37,6 @@ std::vector<transfer::Piece> pieces_of(std::span<const WritePiece> pieces) {
     return all;
 }
 
-uint64_t sum_of(std::span<const transfer::Piece> pieces) {
-    uint64_t sum = 0;
-    for (const transfer::Piece& piece : pieces) sum += piece.size;
-    return sum;
-}
-
 }  // namespace
 
 Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const Device& device,
@@ -62,7 +56,10 @@ Result<std::shared_ptr<OpenFile>> OpenFile::adopt(int descriptor, const Device& 
     if (!file.ok()) return file.status();
     FileOptions taken = options;
     const storage::Rights rights = file.value()->rights();
-    taken.open_flags = !rights.write ? O_RDONLY : rights.read ? O_RDWR : O_WRONLY;
+    taken.open_flags = (!rights.write ? O_RDONLY
+                        : rights.read ? O_RDWR
+                                      : O_WRONLY) |
+                       (rights.append ? O_APPEND : 0);
     return share("/proc/self/fd/" + std::to_string(descriptor), device, taken,
                  std::move(service.value()), file.value());
 }
@@ -107,6 +104,7 @@ OpenFile::OpenFile(std::string path, const Device& device, const FileOptions& op
       source_(std::make_shared<transfer::Source>(file, service_->costs->of(*file))),
       process_(process_number()),
       number_(next_file_number()),
+      append_order_(file->rights().append ? std::make_shared<AppendOrder>() : nullptr),
       host_memory_(device.port() == nullptr || device.port()->properties().host_addressable) {}
 
 bool OpenFile::is_device_memory(const void* address) const {
@@ -127,12 +125,27 @@ Status OpenFile::check(std::span<const transfer::Piece> pieces, bool write) cons
     if (!write && access == O_WRONLY) return {EBADF, call, "the file is open for writing only"};
     uint64_t sum = 0;
     for (const transfer::Piece& piece : pieces) {
+        if (piece.offset == kAtEnd)
+            return {EINVAL, call, "only writes to a file that appends have the offset kAtEnd"};
         if (piece.offset > kOffsetMax || piece.size > kOffsetMax - piece.offset ||
             piece.size > kOffsetMax - sum) {
             return {EINVAL, call, "the range ends beyond 2^63 - 1"};
         }
         if (piece.to == nullptr && piece.size != 0) return {EFAULT, call, "no memory"};
         sum += piece.size;
+    }
+    return {};
+}
+
+// Lets the offsets of an append count from where it will go. Other writes keep theirs.
+Status OpenFile::place_at_end(Pieces* pieces) const {
+    if (append_order_ == nullptr) return {};
+    uint64_t sum = 0;
+    for (transfer::Piece& piece : *pieces) {
+        if (piece.offset != kAtEnd)
+            return {EINVAL, "write", "the file appends: give no offset (kAtEnd)"};
+        piece.offset = sum;
+        sum = piece.size > kOffsetMax - sum ? kOffsetMax : sum + piece.size;
     }
     return {};
 }
@@ -178,7 +191,8 @@ Result<uint64_t> OpenFile::move(const transfer::Piece& piece, bool write,
     if (small && !write && options_.read_ahead && piece.size <= kHostReadaheadSizeMax &&
         policy.buffered() != planner::Buffered::kNever)
         read_ahead_of(*source_, number_, {piece.offset, piece.size});
-    if (small && !is_device_memory(piece.to)) {
+    const bool append = write && append_order_ != nullptr;
+    if (small && !append && !is_device_memory(piece.to)) {
         // The clock is read only for a report, because its cost shows in a small read.
         uint64_t called_ns = 0, begun_ns = 0;
         if (report != nullptr) called_ns = base::monotonic_ns();
@@ -188,6 +202,7 @@ Result<uint64_t> OpenFile::move(const transfer::Piece& piece, bool write,
             if (report != nullptr) {
                 *report = {};
                 report->bytes_asked = piece.size;
+                report->offset = piece.offset;
                 report->queue_ns = begun_ns - called_ns;
                 report->read_ns = base::monotonic_ns() - begun_ns;
                 add_to(report, piece.offset, outcome);
@@ -210,7 +225,15 @@ Result<uint64_t> OpenFile::move_all(Pieces pieces, bool write, const ReadOptions
         if (Status s = find_queued_work(options, &before); !s.ok()) return s;
         if (before != nullptr) LaterStart::wait(*before);
     }
-    service_->engine->run(job.value());
+    const auto start = [file = shared_from_this(), later = job.value()] {
+        file->service_->engine->start(later);
+    };
+    if (!job.value()->append() || append_order_->add(job.value(), start)) {
+        service_->engine->run(job.value());
+    } else {
+        while (!job.value()->wait(std::chrono::hours(1))) {
+        }
+    }
     if (report != nullptr) *report = job.value()->report();
     return job.value()->result();
 }
@@ -221,11 +244,10 @@ Result<std::shared_ptr<transfer::Job>> OpenFile::start_job(Pieces pieces, bool w
     const char* const operation = pieces.size() == 1 ? write ? "pwrite" : "pread"
                                   : write            ? "pwritev"
                                                      : "preadv";
-    const uint64_t size = sum_of(pieces), offset = pieces.empty() ? 0 : pieces.front().offset;
     auto job = begin_job(std::move(pieces), write, options);
     if (job.ok()) {
-        job.value()->on_done([path = path_, operation, size, offset, own = job.value()] {
-            print_explanation(path, operation, size, offset, own->report());
+        job.value()->on_done([path = path_, operation, own = job.value()] {
+            print_explanation(path, operation, own->report());
         });
     }
     return job;
@@ -239,28 +261,28 @@ Result<std::shared_ptr<transfer::Job>> OpenFile::begin_job(Pieces pieces, bool w
     if (job.value()->device_memory()) {
         if (Status s = find_queued_work(options, &before); !s.ok()) return s;
     }
-    if (before == nullptr) {
-        service_->engine->start(job.value());
-        return job;
+    LaterStart* starter = nullptr;
+    if (before != nullptr) {
+        const auto running = LaterStart::of_process();
+        if (!running.ok()) return running.status();
+        starter = running.value();
     }
-    const auto starter = LaterStart::of_process();
-    if (!starter.ok()) return starter.status();
-    starter.value()->add(std::move(before), [file = shared_from_this(), later = job.value()] {
-        file->service_->engine->start(later);
-    });
+    const auto start = [file = shared_from_this(), later = job.value(), before, starter] {
+        if (before == nullptr) return file->service_->engine->start(later);
+        starter->add(before, [file, later] { file->service_->engine->start(later); });
+    };
+    if (!job.value()->append() || append_order_->add(job.value(), start)) start();
     return job;
 }
 
 template <class Move>
-Result<uint64_t> OpenFile::explained(const char* operation, uint64_t size, uint64_t offset,
-                                     Report* report, const Move& move) {
+Result<uint64_t> OpenFile::explained(const char* operation, Report* report, const Move& move) {
     if (!explains_) return move(report);
     Report own;
     if (report == nullptr) report = &own;
     *report = {};
     const Result<uint64_t> result = move(report);
-    if (result.ok() || report->error_number != 0)
-        print_explanation(path_, operation, size, offset, *report);
+    if (result.ok() || report->error_number != 0) print_explanation(path_, operation, *report);
     return result;
 }
 
@@ -268,7 +290,7 @@ Result<uint64_t> OpenFile::read(void* to, uint64_t size, uint64_t offset,
                                 const ReadOptions& options, Report* report) {
     // Not in explained(): a small read takes a microsecond.
     if (!explains_) return move({to, size, offset}, false, options, report);
-    return explained("read", size, offset, report, [&](Report* told) {
+    return explained("read", report, [&](Report* told) {
         return move({to, size, offset}, false, options, told);
     });
 }
@@ -276,7 +298,7 @@ Result<uint64_t> OpenFile::read(void* to, uint64_t size, uint64_t offset,
 Result<uint64_t> OpenFile::readv(std::span<const ReadPiece> pieces, const ReadOptions& options,
                                  Report* report) {
     Pieces all = pieces_of(pieces);
-    return explained("readv", sum_of(all), all.empty() ? 0 : all.front().offset, report,
+    return explained("readv", report,
                      [&](Report* told) { return move_all(std::move(all), false, options, told); });
 }
 
@@ -287,21 +309,25 @@ Result<std::shared_ptr<transfer::Job>> OpenFile::start(std::span<const ReadPiece
 
 Result<uint64_t> OpenFile::write(const void* from, uint64_t size, uint64_t offset,
                                  const WriteOptions& options, Report* report) {
-    return explained("write", size, offset, report, [&](Report* told) {
-        return move({const_cast<void*>(from), size, offset}, true, options, told);
-    });
+    Pieces all{{const_cast<void*>(from), size, offset}};
+    if (Status status = place_at_end(&all); !status.ok()) return status;
+    return explained("write", report,
+                     [&](Report* told) { return move(all.front(), true, options, told); });
 }
 
 Result<uint64_t> OpenFile::writev(std::span<const WritePiece> pieces, const WriteOptions& options,
                                   Report* report) {
     Pieces all = pieces_of(pieces);
-    return explained("writev", sum_of(all), all.empty() ? 0 : all.front().offset, report,
+    if (Status status = place_at_end(&all); !status.ok()) return status;
+    return explained("writev", report,
                      [&](Report* told) { return move_all(std::move(all), true, options, told); });
 }
 
 Result<std::shared_ptr<transfer::Job>> OpenFile::start(std::span<const WritePiece> pieces,
                                                        const WriteOptions& options) {
-    return start_job(pieces_of(pieces), true, options);
+    Pieces all = pieces_of(pieces);
+    if (Status status = place_at_end(&all); !status.ok()) return status;
+    return start_job(std::move(all), true, options);
 }
 
 Status OpenFile::prefetch(uint64_t offset, uint64_t size) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "file/append_order.h"
 #include "file/file_service.h"
 #include "penstock/file.h"
 #include "storage/storage.h"
@@ -59,6 +60,7 @@ private:
              std::shared_ptr<FileService> service, const std::shared_ptr<storage::File>& file);
     using Pieces = std::vector<transfer::Piece>;
     [[nodiscard]] Status check(std::span<const transfer::Piece> pieces, bool write) const;
+    [[nodiscard]] Status place_at_end(Pieces* pieces) const;
     // Returns whether `address` is in memory that the host cannot address.
     [[nodiscard]] bool is_device_memory(const void* address) const;
     // Stores the work that a transfer of device memory must wait for, or null if there is none.
@@ -68,8 +70,7 @@ private:
                           Report* report);
     // Explains an operation when its `move` has ended, which fills the report.
     template <class Move>
-    Result<uint64_t> explained(const char* operation, uint64_t size, uint64_t offset,
-                               Report* report, const Move& move);
+    Result<uint64_t> explained(const char* operation, Report* report, const Move& move);
     Result<uint64_t> move_all(Pieces pieces, bool write, const ReadOptions& options,
                               Report* report);
     Result<std::shared_ptr<transfer::Job>> make_job(Pieces pieces, bool write,
@@ -85,8 +86,9 @@ private:
     const bool explains_;  // options_.explain
     const std::shared_ptr<FileService> service_;
     const std::shared_ptr<transfer::Source> source_;
-    const uint64_t process_;  // process_number() at the open
-    const uint64_t number_;   // of this open file, for read_ahead_of()
+    const uint64_t process_;                           // process_number() at the open
+    const uint64_t number_;                            // of this open file, for read_ahead_of()
+    const std::shared_ptr<AppendOrder> append_order_;  // null: writes have offsets
     const bool host_memory_;  // the host can address all of the device's memory
 };
 

@@ -88,6 +88,11 @@ public:
         if (asks_direct() && file_.direct_refused) return RouteReason::kRefused;
         return asks_cached().value_or(RouteReason::kDeferred);
     }
+    // Returns why an append goes through the page cache. Where it begins is known only when it is
+    // written, so no part of it is known to be aligned.
+    [[nodiscard]] RouteReason append_reason() const {
+        return asks_direct() ? RouteReason::kUnaligned : cached_write_reason();
+    }
 
     // Returns whether bytes that were not in the page cache should not stay there.
     [[nodiscard]] bool wants_drop() const { return cache_ == CachePolicy::kDrop; }

@@ -110,6 +110,14 @@ TEST(RoutePolicy, AReportNamesWhatCouldNotBeDone) {
     EXPECT_EQ(reported(policy_of(CachePolicy::kAuto, Route::kPeer), false), RouteReason::kNoPeer);
 }
 
+TEST(RoutePolicy, AnAppendIsCachedBecauseItsPlaceIsNotKnown) {
+    EXPECT_EQ(policy_of(CachePolicy::kAuto).append_reason(), RouteReason::kDeferred);
+    EXPECT_EQ(policy_of(CachePolicy::kKeep).append_reason(), RouteReason::kKeep);
+    EXPECT_EQ(policy_of(CachePolicy::kBypass).append_reason(), RouteReason::kUnaligned);
+    EXPECT_EQ(policy_of(CachePolicy::kAuto, Route::kDirect).append_reason(),
+              RouteReason::kUnaligned);
+}
+
 TEST(RoutePolicy, AWriteSaysWhyItWasNotDirect) {
     EXPECT_EQ(policy_of(CachePolicy::kAuto).cached_write_reason(), RouteReason::kDeferred);
     EXPECT_EQ(policy_of(CachePolicy::kKeep).cached_write_reason(), RouteReason::kKeep);

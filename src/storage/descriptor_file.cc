@@ -116,7 +116,7 @@ int open_for_all(const std::string& path, int flags, Rights* rights) {
     const int access = flags & O_ACCMODE;
     // O_NONBLOCK protects from a FIFO that has taken the name since the check.
     const int others = (flags & ~O_ACCMODE) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-    *rights = {true, access != O_RDONLY};
+    *rights = {true, access != O_RDONLY, (flags & O_APPEND) != 0};
     const int descriptor = open_retrying(path.c_str(),
                                          (access == O_RDONLY ? O_RDONLY : O_RDWR) | others);
     if (descriptor >= 0 || access != O_WRONLY || errno != EACCES) return descriptor;
@@ -133,7 +133,7 @@ Result<std::shared_ptr<File>> DescriptorFile::open(const std::string& path, int 
     system::ScopedDescriptor descriptor(open_for_all(path, flags, &rights));
     if (descriptor.get() < 0) return fail_open(errno);
     // If O_NONBLOCK stayed set, io_uring would return EAGAIN for bytes that are not cached.
-    if (system::fcntl(descriptor.get(), F_SETFL, 0) != 0) {
+    if (system::fcntl(descriptor.get(), F_SETFL, flags & O_APPEND) != 0) {
         return Status{errno, "fcntl", "the open file keeps its flags"};
     }
     auto file = make(descriptor.get(), rights);
@@ -146,10 +146,21 @@ Result<std::shared_ptr<File>> DescriptorFile::adopt(int descriptor) {
     if (flags < 0 || (flags & O_PATH) != 0)
         return Status{EBADF, "adopt", "not a descriptor that can be read or written"};
     // Duplicates of the descriptor share these flags, so they are not cleared.
-    if ((flags & (O_APPEND | O_DIRECT | O_NONBLOCK)) != 0)
-        return Status{EINVAL, "adopt", "opened with O_APPEND, O_DIRECT or O_NONBLOCK"};
+    if ((flags & (O_DIRECT | O_NONBLOCK)) != 0)
+        return Status{EINVAL, "adopt", "opened with O_DIRECT or O_NONBLOCK"};
     const int access = flags & O_ACCMODE;
-    return make(descriptor, {access != O_WRONLY, access != O_RDONLY});
+    const bool append = (flags & O_APPEND) != 0 && access != O_RDONLY;
+    auto file = make(descriptor, {access != O_WRONLY, access != O_RDONLY, append});
+    if (file.ok() && append) static_cast<DescriptorFile&>(*file.value()).open_for_appends();
+    return file;
+}
+
+// Duplicates of an adopted descriptor share its position, so appends, which read it to tell where
+// they went, use a descriptor of their own. If none can be opened, another process that moves the
+// shared position may make such a report wrong, but no write.
+void DescriptorFile::open_for_appends() {
+    const std::string name = "/proc/self/fd/" + std::to_string(descriptor());
+    append_descriptor_ = open_retrying(name.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
 }
 
 Result<std::shared_ptr<File>> DescriptorFile::borrow(int descriptor) {
@@ -188,6 +199,7 @@ Status DescriptorFile::unlink(const std::string& path) {
 
 DescriptorFile::~DescriptorFile() {
     if (direct_descriptor_ >= 0) system::close(direct_descriptor_);
+    if (append_descriptor_ >= 0) system::close(append_descriptor_);
     if (owns_) system::close(descriptor());
 }
 

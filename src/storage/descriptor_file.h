@@ -29,9 +29,15 @@ public:
     void begin_write() override {
         if (first_write_ != nullptr) first_write_->begin(descriptor());
     }
+    int begin_append() override {
+        append_mutex_.lock();
+        return append_descriptor_ >= 0 ? append_descriptor_ : descriptor();
+    }
+    void end_append() override { append_mutex_.unlock(); }
 
 private:
     static Result<std::shared_ptr<File>> make(int descriptor, Rights rights, bool owns = true);
+    void open_for_appends();
     DescriptorFile(const Identity& identity, DirectAlignment alignment, int descriptor,
                    Rights rights, bool owns)
         : File(identity, alignment, descriptor, rights), owns_(owns) {
@@ -39,7 +45,9 @@ private:
             first_write_ = FirstWrite::of(identity.device, identity.inode);
     }
 
-    const bool owns_;                          // the destructor closes descriptor()
+    const bool owns_;             // the destructor closes descriptor()
+    std::mutex append_mutex_;     // guards the position of the descriptor that appends use
+    int append_descriptor_ = -1;  // that descriptor; -1: it is descriptor()
     std::shared_ptr<FirstWrite> first_write_;  // null: not open for writing, or no direct I/O
 
     mutable std::mutex direct_mutex_;  // guards the opening of direct_descriptor_

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/file_size_signal.h"
+#include "storage/append.h"
 #include "storage/descriptor_file.h"
 #include "storage/instant_queue.h"
 #include "storage/reach.h"
@@ -110,6 +111,7 @@ Completion write_quietly(const Operation& operation) {
 
 struct PosixMove {
     Completion operator()(const Operation& operation) const {
+        if (is_append(operation)) return append(operation);
         return operation.write ? write_quietly(operation) : move_all(operation);
     }
 };

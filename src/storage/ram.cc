@@ -37,18 +37,14 @@ public:
 
     // `size` is the sum of the lengths of `pieces`.
     Status write(uint64_t offset, std::span<const iovec> pieces, uint64_t size) {
-        std::unique_lock lock(mutex_);
-        touch();
-        if (size == 0) return {};
-        if (offset > INT64_MAX - size) return {EFBIG, "write", "the end lies beyond off_t"};
-        if (offset + size > identity_.size) {
-            if (Status status = set_size(offset + size); !status.ok()) return status;
-        }
-        for (const iovec& piece : pieces) {
-            if (piece.iov_len > 0) std::memcpy(base_ + offset, piece.iov_base, piece.iov_len);
-            offset += piece.iov_len;
-        }
-        return {};
+        const std::unique_lock lock(mutex_);
+        return set_bytes(offset, pieces, size);
+    }
+    // Writes to the end, and stores where that was.
+    Status append(std::span<const iovec> pieces, uint64_t size, uint64_t* offset) {
+        const std::unique_lock lock(mutex_);
+        *offset = identity_.size;
+        return set_bytes(identity_.size, pieces, size);
     }
 
     // Reads as many bytes as the file has, and returns their count.
@@ -67,6 +63,21 @@ public:
 
 private:
     static constexpr uint64_t kGrain = 2 * base::kMiB;  // capacity grows in steps of this
+
+    // Requires mutex_.
+    Status set_bytes(uint64_t offset, std::span<const iovec> pieces, uint64_t size) {
+        touch();
+        if (size == 0) return {};
+        if (offset > INT64_MAX - size) return {EFBIG, "write", "the end lies beyond off_t"};
+        if (offset + size > identity_.size) {
+            if (Status status = set_size(offset + size); !status.ok()) return status;
+        }
+        for (const iovec& piece : pieces) {
+            if (piece.iov_len > 0) std::memcpy(base_ + offset, piece.iov_base, piece.iov_len);
+            offset += piece.iov_len;
+        }
+        return {};
+    }
 
     // Requires mutex_. Stores a count instead of the time, so that no two states of a file look
     // alike.
@@ -147,6 +158,12 @@ Completion RamMove::operator()(const Operation& operation) const {
     const auto* file = dynamic_cast<const RamFile*>(operation.file);
     if (file == nullptr) {
         completion.error = EBADF;  // the file is of another storage
+    } else if (operation.write && file->rights().append) {
+        if (size == 0) return completion;
+        completion.error = file->bytes()
+                               .append(operation.pieces, size, &completion.offset)
+                               .error_number();
+        completion.bytes = completion.error == 0 ? size : 0;
     } else if (operation.write) {
         completion
             .error = file->bytes().write(operation.offset, operation.pieces, size).error_number();
@@ -179,7 +196,7 @@ Result<std::shared_ptr<File>> RamStorage::open(const std::string& name, int flag
     if ((flags & O_TRUNC) != 0) {
         if (Status status = bytes->resize(0); !status.ok()) return status;
     }
-    const Rights rights{true, (flags & O_ACCMODE) != O_RDONLY};
+    const Rights rights{true, (flags & O_ACCMODE) != O_RDONLY, (flags & O_APPEND) != 0};
     return std::shared_ptr<File>(std::make_shared<RamFile>(std::move(bytes), rights));
 }
 

@@ -40,11 +40,13 @@ Status Storage::unlink(const std::string& /*path*/) {
 
 Status check_open_flags(int flags) {
     const int access = flags & O_ACCMODE;
-    if ((flags & ~(O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC)) != 0 ||
+    if ((flags & ~(O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_APPEND)) != 0 ||
         (access != O_RDONLY && access != O_WRONLY && access != O_RDWR))
         return {EINVAL, "open", "a flag that files are not opened with"};
     if ((flags & O_TRUNC) != 0 && access == O_RDONLY)
         return {EINVAL, "open", "only a file that may be written can be cut"};
+    if ((flags & O_APPEND) != 0 && access == O_RDONLY)
+        return {EINVAL, "open", "only a file that may be written can be appended to"};
     if ((flags & O_EXCL) != 0 && (flags & O_CREAT) == 0)
         return {EINVAL, "open", "O_EXCL says nothing without O_CREAT"};
     return {};

@@ -66,6 +66,7 @@ struct DirectAlignment {
 struct Rights {
     bool read = true;
     bool write = false;
+    bool append = false;  // every write goes to the end that the file has then
 };
 
 // An open regular file. It is closed with the last reference.
@@ -106,6 +107,11 @@ public:
     // direct writes that another process has left in flight.
     virtual void begin_write() {}
 
+    // Begins an append of a file with a descriptor: returns the descriptor, whose position is where
+    // the last append ended. No other append of this File begins before end_append().
+    virtual int begin_append() { return descriptor(); }
+    virtual void end_append() {}
+
     // Describes the open file as it is now, even if its name is gone or stands for another file.
     virtual Status stat(Identity* out) const = 0;
 
@@ -143,9 +149,13 @@ private:
 // in order; a write gathers them from there. The file, the array and the memory that it points to
 // must stay until the completion has been reaped. More bytes may have been moved than the
 // completion counts. A write beyond the end of the file extends it, with zeros in the gap.
+//
+// Writes of a file that appends go to its end, in the order in which queues take them. Only kCached
+// is possible. Up to 2 GiB - 4 KiB and 1024 pieces are one system call, so their bytes lie together
+// whatever other processes append.
 struct Operation {
-    File* file = nullptr;  // opened by the Storage that made the queue
-    uint64_t offset = 0;
+    File* file = nullptr;           // opened by the Storage that made the queue
+    uint64_t offset = 0;            // not used by an append
     std::span<const iovec> pieces;  // any number, any alignment, lengths may be 0
     uint64_t cookie = 0;            // copied into the completion
     // kDirect: the offset, lengths and addresses must have direct_alignment(). A read's length may
@@ -167,6 +177,8 @@ struct Completion {
     // EBADF: the file is not open for this. Writes also give ENOSPC and EDQUOT. They give EFBIG,
     // and raise no signal, beyond RLIMIT_FSIZE or the largest size of the file system.
     int error = 0;
+    // Of an append: where its first byte went; the end of the file if an error left no byte.
+    uint64_t offset = 0;
 };
 
 inline constexpr uint32_t kQueueDepthMax = 4096;
@@ -212,17 +224,17 @@ public:
     [[nodiscard]] virtual std::string description() const = 0;
 
     // Opens a regular file. `flags` are those of open(2): O_RDONLY, O_WRONLY or O_RDWR with O_CREAT
-    // (mode 0666), O_EXCL and O_TRUNC. EINVAL: other flags, O_EXCL without O_CREAT, or O_TRUNC
-    // without writing. O_WRONLY also opens for reading if this user may read, because a partial
-    // write may have to fetch bytes. Never blocks on a FIFO and never opens a device. EISDIR: a
-    // directory; ESPIPE: a FIFO or socket; ENOTSUP: a device. Other errors are those of open(2),
-    // such as EROFS.
+    // (mode 0666), O_EXCL, O_TRUNC and O_APPEND. EINVAL: other flags, O_EXCL without O_CREAT, or
+    // O_TRUNC or O_APPEND without writing. O_WRONLY also opens for reading if this user may read,
+    // because a partial write may have to fetch bytes. Never blocks on a FIFO and never opens a
+    // device. EISDIR: a directory; ESPIPE: a FIFO or socket; ENOTSUP: a device. Other errors are
+    // those of open(2), such as EROFS.
     [[nodiscard]] virtual Result<std::shared_ptr<File>> open(const std::string& path,
                                                              int flags) = 0;
 
     // Takes over an open descriptor of a regular file, with the access that it was opened for, and
     // closes it with the file. On an error the descriptor stays the caller's. Errors: EBADF when it
-    // is not open for reading or writing; EINVAL when it has O_APPEND, O_DIRECT or O_NONBLOCK;
+    // is not open for reading or writing; EINVAL when it has O_DIRECT or O_NONBLOCK;
     // EOPNOTSUPP when this storage has no descriptors; those of open() for another kind of file.
     [[nodiscard]] virtual Result<std::shared_ptr<File>> adopt(int descriptor);
 

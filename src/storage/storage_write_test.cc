@@ -169,6 +169,33 @@ TEST_P(StorageWriteTest, RefusedBeforeAnyByteMoves) {
     EXPECT_EQ(all_of(file.get()), bytes);
 }
 
+TEST_P(StorageWriteTest, AppendsGoToTheEndWhateverTheirOffset) {
+    const std::shared_ptr<File> file = open("f", O_RDWR | O_CREAT | O_APPEND);
+    const std::shared_ptr<File> other = open("f", O_RDWR);
+    const std::unique_ptr<Queue> q = queue();
+    EXPECT_TRUE(file->rights().append);
+    EXPECT_FALSE(other->rights().append);
+    Bytes flat;
+    for (uint64_t seed = 1; seed <= 200; ++seed) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        base::Prng prng(seed);
+        if (prng.below(5) == 0) {
+            const uint64_t size = prng.below(300'000);
+            ASSERT_TRUE(other->truncate(size).ok());
+            flat.resize(size);
+        }
+        const Bytes bytes = random_bytes(seed, prng.below(70'000));
+        Bytes from = bytes;
+        const std::vector<iovec> pieces = split(&prng, from.data(), from.size());
+        const Completion done = write_pieces(q.get(), file.get(), prng.below(1000), pieces);
+        ASSERT_EQ(done.error, 0);
+        ASSERT_EQ(done.bytes, bytes.size());
+        EXPECT_TRUE(bytes.empty() || done.offset == flat.size());
+        flat.insert(flat.end(), bytes.begin(), bytes.end());
+    }
+    EXPECT_EQ(all_of(file.get()), flat);
+}
+
 TEST_P(StorageWriteTest, FlagsOfOpen) {
     const Bytes bytes = random_bytes(9, 100);
     write("f", 0, bytes);
@@ -177,7 +204,8 @@ TEST_P(StorageWriteTest, FlagsOfOpen) {
     EXPECT_EQ(open_error("f", O_RDWR | O_CREAT | O_EXCL), EEXIST);
     EXPECT_EQ(open_error("f", O_RDONLY | O_TRUNC), EINVAL);
     EXPECT_EQ(open_error("f", O_RDWR | O_EXCL), EINVAL);
-    EXPECT_EQ(open_error("f", O_RDWR | O_APPEND), EINVAL);
+    EXPECT_EQ(open_error("f", O_RDONLY | O_APPEND), EINVAL);
+    EXPECT_EQ(open_error("f", O_RDWR | O_NONBLOCK), EINVAL);
     EXPECT_EQ(open_error("f", O_RDWR | O_DIRECT), EINVAL);
     EXPECT_EQ(open_error("f", O_ACCMODE), EINVAL);
     EXPECT_EQ(all_of(open("f", O_RDWR | O_CREAT).get()), bytes);

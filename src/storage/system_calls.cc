@@ -99,11 +99,18 @@ ssize_t pwrite(int descriptor, const void* from, size_t size, off_t offset) {
 }
 
 ssize_t pwritev2(int descriptor, const iovec* pieces, int count, off_t offset, int flags) {
+    if (flags == 0 && offset == -1)
+        return PENSTOCK_CALL(::writev(descriptor, pieces, count), SYS_writev, descriptor, pieces,
+                             count);
     if (flags == 0)
         return PENSTOCK_CALL(::pwritev(descriptor, pieces, count, offset), SYS_pwritev, descriptor,
                              pieces, count, offset, 0);
     return PENSTOCK_CALL(::pwritev2(descriptor, pieces, count, offset, flags), SYS_pwritev2,
                          descriptor, pieces, count, offset, 0, flags);
+}
+
+off_t lseek(int descriptor, off_t offset, int from) {
+    return call(SYS_lseek, descriptor, offset, from);
 }
 
 int fsync(int descriptor) { return short_call(SYS_fsync, descriptor); }

@@ -38,9 +38,11 @@ ssize_t read(int descriptor, void* to, size_t size);
 ssize_t write(int descriptor, const void* from, size_t size);
 ssize_t pread(int descriptor, void* to, size_t size, off_t offset);
 ssize_t pwrite(int descriptor, const void* from, size_t size, off_t offset);
-// With `flags` 0 these are preadv(2) and pwritev(2).
+// With `flags` 0 these are preadv(2) and pwritev(2). pwritev2() also takes the offset -1, which
+// stands for the descriptor's position.
 ssize_t preadv2(int descriptor, const iovec* pieces, int count, off_t offset, int flags);
 ssize_t pwritev2(int descriptor, const iovec* pieces, int count, off_t offset, int flags);
+off_t lseek(int descriptor, off_t offset, int from);
 
 int fsync(int descriptor);
 int fdatasync(int descriptor);

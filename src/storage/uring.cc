@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/file_size_signal.h"
+#include "storage/append.h"
 #include "storage/descriptor_file.h"
 #include "storage/reach.h"
 #include "storage/scatter.h"
@@ -125,7 +126,9 @@ private:
 
     [[nodiscard]] size_t in_flight() const { return slots_.size() - free_.size(); }
 
+    // An append is made here: a ring does not tell where it went, and keeps no order.
     void start(const Operation& operation) {
+        if (is_append(operation)) return finished_.push(append(operation));
         uint64_t size = 0;
         int error = validate(operation, &size);
         Reach reach;

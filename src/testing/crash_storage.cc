@@ -216,6 +216,7 @@ std::string CrashStorage::description() const { return "crashes over " + under_-
 
 Result<std::shared_ptr<storage::File>> CrashStorage::open(const std::string& path, int flags) {
     if (Status status = storage::check_open_flags(flags); !status.ok()) return status;
+    if ((flags & O_APPEND) != 0) return Status{ENOTSUP, "open", "appends crash as writes do"};
     std::lock_guard lock(mutex_);
     // What is there is never cut underneath before it is synced.
     auto under = under_->open(path, O_RDWR | (flags & (O_CREAT | O_EXCL)));
@@ -231,7 +232,7 @@ Result<std::shared_ptr<storage::File>> CrashStorage::open(const std::string& pat
     if ((flags & O_TRUNC) != 0) {
         if (Status status = image->truncate(0); !status.ok()) return status;
     }
-    const storage::Rights rights{true, (flags & O_ACCMODE) != O_RDONLY};
+    const storage::Rights rights{true, (flags & O_ACCMODE) != O_RDONLY, false};
     return std::shared_ptr<storage::File>(std::make_shared<CrashFile>(image, rights));
 }
 

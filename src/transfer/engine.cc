@@ -337,13 +337,14 @@ Engine::~Engine() {
 bool Engine::on_own_thread() { return own_thread; }
 
 void Engine::start(const std::shared_ptr<Job>& job) {
-    if (!job->done()) core_->publish(job, static_cast<unsigned>(job->window_count()));
+    if (job->done()) return;
+    core_->publish(job, job->append() ? 1 : static_cast<unsigned>(job->window_count()));
 }
 
 void Engine::run(const std::shared_ptr<Job>& job) {
     if (job->done()) return;
     StagedRanges& ranges = core_->ranges();
-    const uint64_t windows = job->window_count();
+    const uint64_t windows = job->append() ? 1 : job->window_count();
     ThreadExecutorPool::Place* place = core_->borrow(job->device_memory(), windows == 1);
     if (place == nullptr || windows > 1) {
         const uint64_t others = windows - (place != nullptr ? 1 : 0);

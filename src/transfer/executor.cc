@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -58,6 +59,25 @@ bool Executor::submit(const Request& request) {
         (void)start_transfers(false);
     }
     return true;
+}
+
+SmallOutcome Executor::append(Source& source, std::span<const iovec> from, bool device_memory,
+                              const ReadOptions& options) {
+    if (!device_memory) return small_.append(source, from, options);
+    iovec whole{};
+    for (const iovec& piece : from) whole.iov_len += piece.iov_len;
+    const std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[whole.iov_len]);
+    SmallOutcome failed;
+    if (memory == nullptr) {
+        failed.completion.error = ENOMEM;
+        return failed;
+    }
+    if (!staging_->copy_to_host(from, memory.get()).ok()) {
+        failed.completion.error = EIO;
+        return failed;
+    }
+    whole.iov_base = memory.get();
+    return small_.append(source, {&whole, 1}, options);
 }
 
 bool Executor::has_copies() const {

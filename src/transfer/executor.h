@@ -67,6 +67,11 @@ public:
         return write ? small_.write(source, offset, memory, options)
                      : small_.read(source, offset, memory, options);
     }
+    // Writes the pieces to the end of a file that appends, in one operation: their bytes lie
+    // together there. Copies what the host cannot address to host memory first. Requires that
+    // nothing else is outstanding.
+    [[nodiscard]] SmallOutcome append(Source& source, std::span<const iovec> from,
+                                      bool device_memory, const ReadOptions& options);
 
 private:
     Executor(std::unique_ptr<storage::Queue> queue, std::unique_ptr<Staging> staging,

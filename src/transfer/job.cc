@@ -52,6 +52,7 @@ Job::Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool write, 
       keep_(std::move(keep)),
       cutter_(std::move(pieces), window_size) {
     report_.bytes_asked = to_read_ = left_ = cutter_.left();
+    if (!cutter_.pieces().empty()) report_.offset = cutter_.pieces().front().offset;
     if (left_ == 0) end(std::unique_lock(mutex_));
 }
 
@@ -147,6 +148,7 @@ void Job::all_staged(uint64_t size) {
 }
 
 void Job::add(const Report& part) {
+    if (append()) report_.offset = part.offset;
     add_bytes(&report_, part);
     report_.plan_ns += part.plan_ns;
     report_.predicted_ns += part.predicted_ns;

@@ -32,7 +32,11 @@ public:
 
     [[nodiscard]] Source& source() const { return *source_; }
     [[nodiscard]] const Piece& piece(size_t index) const { return cutter_.pieces()[index]; }
+    [[nodiscard]] const std::vector<Piece>& pieces() const { return cutter_.pieces(); }
     [[nodiscard]] bool write() const { return write_; }
+    // Returns whether this is a write to the end of a file that appends. Its pieces' offsets count
+    // from there, and one thread takes all its windows at once.
+    [[nodiscard]] bool append() const { return write_ && source_->file->rights().append; }
     [[nodiscard]] bool device_memory() const { return device_memory_; }
     [[nodiscard]] const ReadOptions& options() const { return options_; }
     // Returns whether other threads may write the memory while the job reads it.

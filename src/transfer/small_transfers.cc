@@ -1,6 +1,7 @@
 #include "transfer/small_transfers.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "base/check.h"
@@ -80,6 +81,24 @@ SmallOutcome SmallTransfers::write(Source& source, uint64_t offset, const iovec&
     operation.write = true;
     SmallOutcome outcome;
     outcome.reason = policy.cached_write_reason();
+    move_cached(source, operation, policy, &outcome);
+    return outcome;
+}
+
+SmallOutcome SmallTransfers::append(Source& source, std::span<const iovec> from,
+                                    const ReadOptions& options) {
+    const planner::RoutePolicy policy = source.policy(options);
+    SmallOutcome outcome;
+    outcome.reason = policy.append_reason();
+    if (const auto only = policy.required(); only.has_value() && *only != Route::kCached) {
+        outcome.route = *only;
+        outcome.completion.error = EOPNOTSUPP;
+        return outcome;
+    }
+    storage::Operation operation{source.file.get(), 0, from};
+    operation.drop = policy.leaves_nothing(outcome.reason);
+    operation.must_drop = policy.must_drop(outcome.reason);
+    operation.write = true;
     move_cached(source, operation, policy, &outcome);
     return outcome;
 }

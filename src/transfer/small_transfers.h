@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include "storage/storage.h"
 #include "transfer/active_request.h"
@@ -37,6 +38,10 @@ public:
                                     const ReadOptions& options);
     [[nodiscard]] SmallOutcome write(Source& source, uint64_t offset, const iovec& from,
                                      const ReadOptions& options);
+    // Writes any number of bytes to the end of a file that appends. With `strict`, fails with
+    // EOPNOTSUPP and writes nothing if they are to bypass the cache.
+    [[nodiscard]] SmallOutcome append(Source& source, std::span<const iovec> from,
+                                      const ReadOptions& options);
 
 private:
     void move_cached(const Source& source, const storage::Operation& operation,

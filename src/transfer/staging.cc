@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -101,6 +102,44 @@ Status Staging::copy_in(int32_t slot, size_t to, std::span<const iovec> from) {
         at += piece.iov_len;
     }
     return device_->copy_all(stream_, parts_);
+}
+
+Status Staging::copy_to_host(std::span<const iovec> from, std::byte* to) {
+    struct Part {
+        int32_t slot;
+        std::byte* to;
+        size_t size;
+    };
+    std::vector<Part> parts;
+    std::vector<int32_t> over;
+    Status status;
+    for (size_t piece = 0, done = 0; status.ok() && piece < from.size();) {
+        parts.clear();
+        over.clear();
+        while (status.ok() && piece < from.size()) {
+            const size_t size = std::min(from[piece].iov_len - done, kSlotSize);
+            const int32_t slot = size > 0 ? take(size) : 0;
+            if (slot < 0) break;  // the slots are full: a batch
+            if (size > 0) {
+                const iovec part{static_cast<std::byte*>(from[piece].iov_base) + done, size};
+                parts.push_back({slot, to, size});
+                status = copy_in(slot, 0, {&part, 1});
+                to += size;
+                done += size;
+            }
+            if (done < from[piece].iov_len) continue;
+            ++piece;
+            done = 0;
+        }
+        if (status.ok()) status = close_batch();
+        while (status.ok() && over.size() < parts.size()) status = finished(&over, true);
+        if (!status.ok()) abandon(&over);
+        for (const Part& part : parts) {
+            if (status.ok()) std::memcpy(part.to, memory(part.slot), part.size);
+            give_back(part.slot);
+        }
+    }
+    return status;
 }
 
 // Makes the first stream, or another one after abandon().

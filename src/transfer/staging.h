@@ -52,6 +52,9 @@ public:
     Status copy_out(std::span<const backend::CopyPart> parts, std::span<const int32_t> slots);
     // Copies from device memory, one piece after another, to the slot from its byte `to` on.
     Status copy_in(int32_t slot, size_t to, std::span<const iovec> from);
+    // Copies device memory, one piece after another, to host memory, and waits. Requires that no
+    // slot is taken. Errors: as finished().
+    Status copy_to_host(std::span<const iovec> from, std::byte* to);
     // Ends a batch: all copies submitted since the last call. Completion is announced batch by
     // batch.
     Status close_batch();

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/torn_reads.h"
 
@@ -60,6 +61,7 @@ ThreadExecutor::ThreadExecutor(std::unique_ptr<Executor> executor, StagedRanges*
 ThreadExecutor::Taken ThreadExecutor::take(const std::shared_ptr<Job>& job) {
     Window window;
     const base::TornReads torn(job->torn());
+    if (job->append()) return idle() ? take_append(*job) : Taken::kNoStaging;
     const planner::RoutePolicy policy = job->source().policy(job->options());
     const bool small = policy.is_small(job->window_size_max()) && !job->device_memory();
     // Missing windows arrive sooner with others in flight.
@@ -121,6 +123,34 @@ void ThreadExecutor::finish(Callbacks* deferred) {
         job->finish({&window, 1}, {&outcomes_[i], 1}, report, deferred);
     }
     over_ = 0;
+}
+
+// Takes all windows, whose bytes the storage is to write as one.
+ThreadExecutor::Taken ThreadExecutor::take_append(Job& job) {
+    std::vector<iovec> pieces;
+    uint64_t most = 0;  // a window that is not its piece's last has kPlanSizeMin bytes or more
+    for (const Piece& piece : job.pieces()) {
+        pieces.push_back({piece.to, piece.size});
+        most += piece.size / kPlanSizeMin + 2;
+    }
+    std::vector<Window> windows(most);
+    windows.resize(job.take(windows));
+    if (windows.empty()) return Taken::kNothing;
+    PENSTOCK_CHECK(!job.has_windows(), "one thread takes all of an append");
+    const SmallOutcome done = executor_->append(job.source(), pieces, job.device_memory(),
+                                                job.options());
+    Report report;
+    report.offset = done.completion.offset;
+    add_to(&report, report.offset, done);
+    std::vector<Outcome> outcomes;
+    uint64_t left = done.completion.bytes;
+    for (const Window& window : windows) {
+        const uint64_t bytes = std::min(left, window.size);
+        outcomes.push_back({0, bytes, bytes < window.size ? done.completion.error : 0});
+        left -= bytes;
+    }
+    job.finish(windows, outcomes, report);
+    return Taken::kOver;
 }
 
 // Takes many small pieces at once, because a lock for each would cost as much as some of the reads.

@@ -19,11 +19,13 @@ namespace penstock::transfer {
 class ThreadExecutor {
 public:
     enum class Taken : uint8_t {
-        kNothing,    // the job has no more windows
-        kHeld,       // a window; work() and finish() tell when it is done
-        kOver,       // small windows, which are done
-        kPutBack,    // small windows; they took long, so the job got the rest back
-        kNoStaging,  // nothing, until the copy of a staged range is done
+        kNothing,  // the job has no more windows
+        kHeld,     // a window; work() and finish() tell when it is done
+        kOver,     // small windows, which are done
+        kPutBack,  // small windows; they took long, so the job got the rest back
+        // Nothing, until the copy of a staged range is done, or until this object is idle for an
+        // append.
+        kNoStaging,
     };
 
     // Makes an executor. `device`: null, or given with its `ranges`. All arguments must
@@ -60,6 +62,7 @@ private:
 
     ThreadExecutor(std::unique_ptr<Executor> executor, StagedRanges* ranges, uint32_t requests);
     Taken take_small(Job& job);
+    Taken take_append(Job& job);
     [[nodiscard]] bool holds_torn() const {
         return std::ranges::any_of(
             held_, [](const Held& held) { return held.job != nullptr && held.job->torn(); });

@@ -31,6 +31,7 @@ Route: TypeAlias = Literal["auto", "cached", "direct", "peer"]
 Storage: TypeAlias = Literal["auto", "posix", "uring"]
 Readable: TypeAlias = DeviceMemory | Buffer | SupportsDLPack | SupportsCudaArrayInterface
 Piece: TypeAlias = tuple[Writable, int] | tuple[Writable, int, int | None]
+Source: TypeAlias = tuple[Readable, int | None] | tuple[Readable, int | None, int | None]
 
 class DeviceMemory:
     """Bytes of device memory, zeroed; made by `penstock.empty`.
@@ -340,7 +341,7 @@ class File:
         self,
         buf: Readable,
         size: int | None = None,
-        file_offset: int = 0,
+        file_offset: int | None = None,
         task_size: int | None = None,
         *,
         cache: Cache | None = None,
@@ -361,8 +362,9 @@ class File:
             before the call is over.
         size : int, optional
             Bytes; by default all of `buf`.
-        file_offset : int
-            Offset in the file, in bytes.
+        file_offset : int, optional
+            Offset in the file, in bytes; 0 by default. In mode "a" every write goes to the end of
+            the file: an offset is a ValueError, and `Report.offset` says where the bytes went.
         task_size : int, optional
             Is ignored; it is there for programs written for KvikIO.
         cache, route, strict : optional
@@ -384,7 +386,7 @@ class File:
         self,
         buf: Readable,
         size: int | None = None,
-        file_offset: int = 0,
+        file_offset: int | None = None,
         task_size: int | None = None,
         *,
         cache: Cache | None = None,
@@ -405,8 +407,9 @@ class File:
             before the call is over.
         size : int, optional
             Bytes; by default all of `buf`.
-        file_offset : int
-            Offset in the file, in bytes.
+        file_offset : int, optional
+            Offset in the file, in bytes; 0 by default. In mode "a" every write goes to the end of
+            the file: an offset is a ValueError, and `Report.offset` says where the bytes went.
         task_size : int, optional
             Is ignored; it is there for programs written for KvikIO.
         cache, route, strict : optional
@@ -430,7 +433,7 @@ class File:
         """
     def pwritev(
         self,
-        pieces: Iterable[Piece],
+        pieces: Iterable[Source],
         *,
         cache: Cache | None = None,
         route: Route | None = None,
@@ -442,7 +445,7 @@ class File:
         Parameters
         ----------
         pieces : iterable of tuple
-            `(buf, file_offset)` or `(buf, file_offset, size)`.
+            `(buf, file_offset)` or `(buf, file_offset, size)`. In mode "a" the offset is None.
         cache, route, strict : optional
             As in `penstock.open`, for this call only.
         stream : optional
@@ -460,7 +463,7 @@ class File:
         """
     def writev(
         self,
-        pieces: Iterable[Piece],
+        pieces: Iterable[Source],
         *,
         cache: Cache | None = None,
         route: Route | None = None,
@@ -472,7 +475,7 @@ class File:
         Parameters
         ----------
         pieces : iterable of tuple
-            `(buf, file_offset)` or `(buf, file_offset, size)`.
+            `(buf, file_offset)` or `(buf, file_offset, size)`. In mode "a" the offset is None.
         cache, route, strict : optional
             As in `penstock.open`, for this call only.
         stream : optional

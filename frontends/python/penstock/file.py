@@ -32,9 +32,10 @@ def open(  # noqa: A001, PLR0913, PLR0917 (as gzip.open; each has its paragraph 
         The file of a descriptor is opened again. The descriptor's position does not change, and
         the caller may close it.
     mode : str
-        r reads; w writes, and truncates or creates the file; a writes, and creates the file if it
-        is missing; x writes, and raises FileExistsError if the file exists. With + the file can be
-        read and written. b may be added. In every mode, reads and writes use their own offset.
+        r reads; w writes, and truncates or creates the file; a writes, each time to the end that
+        the file has then, and creates the file if it is missing; x writes, and raises
+        FileExistsError if the file exists. With + the file can be read and written. b may be added.
+        Reads and writes have their own offset, but for writes in mode a, which take none.
     device : str, optional
         auto, cpu, cpu:N or cuda:N: the device whose memory is read into or written from. None
         stands for host memory, and for the CUDA device of each buffer that is on one.

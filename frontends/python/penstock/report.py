@@ -19,6 +19,8 @@ class Report(Mapping[str, Any]):
     bytes, bytes_asked : int
         Number of bytes that arrived, and that were requested. Fewer arrive at the end of the file,
         or after an error.
+    offset : int
+        Where in the file the first byte is. In mode "a", where the bytes went.
     routes : dict of str to int
         Bytes by route: cached (through the OS page cache), direct (past it), peer (DMA).
     reasons : dict of str to int
@@ -45,6 +47,7 @@ class Report(Mapping[str, Any]):
 
     bytes: int
     bytes_asked: int
+    offset: int
     routes: dict[str, int]
     reasons: dict[str, int]
     residency: dict[str, int]

@@ -38,7 +38,8 @@ class Transfer:
     name : str, bytes or int
         The file, as it was given to open.
     size, offset : int
-        Bytes requested, and their offset; for several pieces their sum, and the first offset.
+        Bytes requested, and their offset; for several pieces their sum, and the first offset. The
+        offset of a write in mode "a" is None: the report has it.
     begin_ns : int
         Time of the begin, by `time.perf_counter_ns`.
     thread : int
@@ -49,7 +50,7 @@ class Transfer:
     operation: str
     name: str | bytes | int
     size: int
-    offset: int
+    offset: int | None
     begin_ns: int
     thread: int
 
@@ -66,7 +67,9 @@ class _Observer:
         self.hooks: tuple[Hook, ...] = ()
         self.lock = threading.Lock()
 
-    def begun(self, operation: str, name: str | bytes | int, size: int, offset: int) -> Transfer:
+    def begun(
+        self, operation: str, name: str | bytes | int, size: int, offset: int | None
+    ) -> Transfer:
         transfer = Transfer(
             next(_numbers),
             operation,
@@ -157,7 +160,7 @@ def _shown(name: str | bytes | int) -> str:
 
 def _explain(transfer: Transfer, report: Report) -> None:
     line = f"penstock: {_shown(transfer.name)}: {transfer.operation} {transfer.size} bytes at"
-    line += f" {transfer.offset}: {report.explain()}\n"
+    line += f" {report.offset}: {report.explain()}\n"
     with contextlib.suppress(OSError, ValueError):  # standard error is closed
         sys.stderr.write(line)
 
@@ -227,7 +230,7 @@ class trace:  # noqa: N801 (used as a function)
 
     def _ended(self, transfer: Transfer, report: Report) -> None:
         title = f"{transfer.operation} {transfer.size} bytes of {_shown(transfer.name)}"
-        about = {"offset": transfer.offset, **report.as_dict()}
+        about = report.as_dict()
         at = transfer.begin_ns
         phases = [("queue", report.queue_ns), ("read", report.read_ns), ("copy", report.copy_ns)]
         end = at + sum(duration for _, duration in phases)

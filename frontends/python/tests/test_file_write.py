@@ -130,9 +130,13 @@ def test_modes_are_those_of_open(tmp_path: Path) -> None:
                 with pytest.raises(penstock.ModeError):
                     file.pread(bytearray(10))
             if can_write:
-                assert file.write(b"after", file_offset=1) == 5
+                before = ours.read_bytes()
+                assert file.write(b"after", file_offset=None if mode[0] == "a" else 1) == 5
+                if mode[0] == "a":
+                    assert ours.read_bytes() == before + b"after"
                 file.truncate(4)
-                assert ours.read_bytes()[1:] == b"aft"
+                expected = (before + b"after" if mode[0] == "a" else b"?after")[1:4]
+                assert ours.read_bytes()[1:] == expected
             else:
                 for call in (
                     functools.partial(file.write, b"x"),

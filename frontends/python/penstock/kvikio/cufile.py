@@ -111,7 +111,7 @@ class CuFile(File):
         return self.read(cuda_part(buf, dev_offset), size, file_offset)
 
     def raw_write(
-        self, buf: Any, size: int | None = None, file_offset: int = 0, dev_offset: int = 0
+        self, buf: Any, size: int | None = None, file_offset: int | None = None, dev_offset: int = 0
     ) -> int:
         """Write from memory of a CUDA device, from its byte `dev_offset` on; as `write`."""
         return self.write(cuda_part(buf, dev_offset), size, file_offset)
@@ -137,7 +137,7 @@ class CuFile(File):
         buf: Any,
         raw_stream: int,
         size: int | None = None,
-        file_offset: int = 0,
+        file_offset: int | None = None,
         dev_offset: int = 0,
     ) -> IOFutureStream:
         """Write after the work that is queued on a stream; the call has written at its return."""
@@ -160,6 +160,7 @@ class IOFutureStream:
 def _opened(opened: File, file: Any) -> int:
     """Return another descriptor of the opened file."""
     flags = os.O_RDWR if "+" in opened.mode else os.O_RDONLY if opened.mode == "r" else os.O_WRONLY
+    flags |= os.O_APPEND if opened.mode.startswith("a") else 0
     if isinstance(file, int):
         path: Any = f"/proc/self/fd/{file}"
     elif hasattr(file, "fileno") and not hasattr(file, "__fspath__"):
