@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@ struct CalibratedRoute {
     double ns_per_byte = 0;
     double r_squared = 0;   // share of the variance of the points that the fit explains
     double error_mean = 0;  // mean relative error of the fit at the points
+    double spread = 0;      // relative distance from their point that three quarters of repeated
+                            // measurements keep, for half of the points
     std::vector<CalibrationPoint> points;
 };
 
@@ -51,6 +54,13 @@ struct Calibration {
     CalibratedRoute buffered;     // through the OS page cache, for bytes that are not in it; its
                                   // ns_once is added to cached.ns_once
 
+    // Share of the time of cached reads in which the threads waited for a CPU that other programs
+    // used.
+    double waited_share = 0;
+    // One line: why these figures are not to be used. Unless the caller forces it they are not
+    // stored, and what was stored before stays. Empty: they are good.
+    std::string refusal;
+
     std::string stored_in;  // path of the file of results; empty: not stored
     std::string complaint;  // one line: why the old results could not be read, or why the new ones
                             // could not be stored
@@ -62,6 +72,7 @@ struct CalibrateOptions {
     unsigned threads = 0;
     StudyOptions study = {};
     bool store = true;
+    bool force = false;       // store figures that are refused, too
     double seconds_max = 10;  // no new round of measurements begins after this time; the first
                               // round of each kind is always made
     // Called about 30 times a second with the name of the current step and the share of all work
@@ -79,5 +90,50 @@ struct CalibrateOptions {
 // error of storage.
 [[nodiscard]] Result<Calibration> calibrate(const std::string& path, const Device& device = {},
                                             const CalibrateOptions& options = {});
+
+// The stored costs of one route.
+struct StoredRoute {
+    bool measured = false;
+    double ns_once = 0, ns_per_byte = 0;  // as in CalibratedRoute
+    std::optional<double> error;  // mean relative error of one time; none: an older version stored
+                                  // these costs
+};
+
+// A stored calibration.
+struct StoredCalibration {
+    std::string memory, file_system, storage;  // as in Calibration
+    uint64_t measured_at = 0;                  // seconds since 1970
+    unsigned threads = 0, depth = 0;
+    StoredRoute direct, cached, buffered;
+    double error = 0;  // the largest one; cached pages are bypassed only to gain more. 0.25 where
+                       // it is not known
+};
+
+struct StoredCalibrations {
+    std::string path;  // of the file
+    std::vector<StoredCalibration> all;
+    std::string complaint;  // one line: why the file is not used; empty: it is, or there is none
+};
+
+// Returns all calibrations that this user has stored. Any thread; reads one file.
+[[nodiscard]] StoredCalibrations stored_calibrations();
+
+// The calibration for the files of one file system.
+struct CalibrationInUse {
+    std::string memory, file_system, storage;
+    std::optional<StoredCalibration> stored;  // none: default costs, which follow the machine
+    std::string complaint;                    // as in StoredCalibrations
+};
+
+// Returns the calibration that Files at `path` use, which may be a folder. `device` and `storage`:
+// as for File::open(). Errors: those of open(2).
+[[nodiscard]] Result<CalibrationInUse> calibration_in_use(const std::string& path,
+                                                          const Device& device = {},
+                                                          StorageKind storage = StorageKind::kAuto);
+
+// Removes the stored calibrations of the file system at `path`, for each memory and storage, or all
+// of them if `path` is empty. Files that are opened afterwards use the default costs. Returns how
+// many were removed. Errors: those of open(2) for `path`, and of writing the file.
+[[nodiscard]] Result<uint64_t> reset_calibrations(const std::string& path = "");
 
 }  // namespace penstock

@@ -3,8 +3,11 @@
 #include "penstock/calibrate.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <tuple>
 #include <utility>
 
 #include "base/clock.h"
@@ -41,6 +44,9 @@ constexpr uint64_t kScratchOfThread = 8 * kMiB;
 constexpr uint64_t kShareOfFree = 8;
 // Bytes between cold reads. It exceeds what the kernel reads ahead.
 constexpr uint64_t kColdGap = 512 * kKiB;
+// Threads that read may wait for a CPU for this share of their time, as they do on a machine that
+// nothing else uses.
+constexpr double kWaitedShareMax = 0.1;
 
 double median(std::vector<double> values) {
     if (values.empty()) return 0;
@@ -97,6 +103,7 @@ private:
     [[nodiscard]] double elapsed() const {
         return static_cast<double>(base::monotonic_ns() - begin_ns_) * 1e-9;
     }
+    static std::string refusal_of(const planner::Fit& fitted, const Calibration& result);
     void describe(Sample::Kind kind, const planner::Fit::Quality& quality,
                   CalibratedRoute* out) const;
 
@@ -106,6 +113,7 @@ private:
     const uint64_t begin_ns_;
     base::Prng prng_{1};
     std::vector<Sample> samples_;
+    std::vector<double> waited_shares_;              // of cached reads
     std::vector<double> latencies_ns_, submits_ns_;  // of the smallest direct transfers
     std::string reasons_[3];                         // why a kind was not measured, by Sample::Kind
     double done_ = 0;                                // steps done, of kStepsMax
@@ -172,6 +180,7 @@ Status Calibrating::measure_round(const Kind& kind, int round, std::vector<doubl
         if (round == 0) continue;
         samples_.push_back({kind.kind, size, timing.ns});
         if (kind.kind == Sample::Kind::kDirect && i == 0) submits_ns_.push_back(timing.cpu_ns);
+        if (kind.kind == Sample::Kind::kCached) waited_shares_.push_back(timing.waited_share);
     }
     return {};
 }
@@ -263,6 +272,7 @@ Status Calibrating::measure_cached() {
         }
         if (scratch_.state() != ScratchState::kHot) continue;
         std::erase_if(samples_, [&kind](const Sample& one) { return one.kind == kind.kind; });
+        waited_shares_.clear();
         status = measure(kind);
         if (scratch_.state() == ScratchState::kHot) why.clear();
     }
@@ -276,6 +286,7 @@ void Calibrating::describe(Sample::Kind kind, const planner::Fit::Quality& quali
     if (!out->measured) return;
     out->r_squared = quality.r_squared;
     out->error_mean = quality.error_mean;
+    out->spread = quality.spread;
     for (const uint64_t size : kSizes) {
         std::vector<double> times;
         for (const Sample& one : samples_) {
@@ -317,7 +328,34 @@ void Calibrating::fit(Calibration* result, file::CalibrationEntry* entry) const 
     entry->direct = result->direct.measured;
     entry->cached = result->cached.measured;
     entry->buffered = result->buffered.measured;
+    entry->direct_error = fitted.direct.error();
+    entry->cached_error = fitted.cached.error();
+    entry->buffered_error = fitted.buffered.error();
     entry->model = model;
+    for (const double share : waited_shares_)
+        result->waited_share += share / static_cast<double>(waited_shares_.size());
+    result->refusal = refusal_of(fitted, *result);
+}
+
+// Copies out of the cache need nothing but a CPU, so they show best whether others use it.
+std::string Calibrating::refusal_of(const planner::Fit& fitted, const Calibration& result) {
+    const std::tuple<const char*, const planner::Fit::Quality&, bool> routes[] = {
+        {"direct", fitted.direct, result.direct.measured},
+        {"cached", fitted.cached, result.cached.measured},
+        {"buffered", fitted.buffered, result.buffered.measured}};
+    std::array<char, 200> line;
+    for (const auto& [name, quality, measured] : routes) {
+        const char* const why = measured ? planner::refusal_of(quality) : nullptr;
+        if (why == nullptr) continue;
+        std::snprintf(line.data(), line.size(),
+                      "%s reads: %s (R2 %.2f, mean error %.0f %%, spread %.0f %%)", name, why,
+                      quality.r_squared, 100 * quality.error_mean, 100 * quality.spread);
+        return line.data();
+    }
+    if (!result.cached.measured || result.waited_share <= kWaitedShareMax) return "";
+    std::snprintf(line.data(), line.size(), "other programs used the CPUs for %.0f %% of the time",
+                  100 * result.waited_share);
+    return line.data();
 }
 
 Status check(const CalibrateOptions& options) {
@@ -385,7 +423,9 @@ Result<Calibration> calibrate(const std::string& path, const Device& device,
     result.threads = threads;
     result.depth = RouteTiming::depth();
     result.scratch_size = size;
-    if (options.store && (entry.direct || entry.cached || entry.buffered)) store(entry, &result);
+    const bool measured = entry.direct || entry.cached || entry.buffered;
+    if (options.store && measured && (options.force || result.refusal.empty()))
+        store(entry, &result);
     result.seconds = static_cast<double>(base::monotonic_ns() - begin_ns) * 1e-9;
     return result;
 }

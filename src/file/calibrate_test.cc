@@ -10,10 +10,12 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "file/calibration.h"
 #include "file/cost_book.h"
@@ -27,11 +29,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The shortest calibration: one round that is dropped, and one that counts.
+// The shortest calibration: one round that is dropped, and one that counts. So it is refused,
+// unless it is forced.
 CalibrateOptions short_options() {
     CalibrateOptions options;
     options.threads = 2;
     options.seconds_max = 0;
+    options.force = true;
     return options;
 }
 
@@ -132,7 +136,52 @@ TEST_F(CalibrateTest, MeasuresStoresAndIsUsed) {
     ASSERT_TRUE(storage.ok());
     auto file = storage.value()->open(data() + "/file", O_RDONLY);
     ASSERT_TRUE(file.ok());
-    EXPECT_EQ(CostBook(nullptr, *storage.value()).of(*file.value())->model(), entry.model);
+    planner::CostModel used = CostBook(nullptr, *storage.value()).of(*file.value())->model();
+    EXPECT_GT(used.error, 0);
+    used.error = 0;
+    EXPECT_EQ(used, entry.model);
+}
+
+TEST_F(CalibrateTest, OneThatIsRefusedSaysWhyAndTheOldOneStays) {
+    ASSERT_TRUE(calibrate(data(), {}, short_options()).ok());
+    const Calibrations before = load_calibrations(calibration_path());
+    ASSERT_EQ(before.entries.size(), 1u);
+    CalibrateOptions options = short_options();
+    options.force = false;
+    const auto told = calibrate(data(), {}, options);
+    ASSERT_TRUE(told.ok()) << told.status().message();
+    EXPECT_NE(told.value().refusal, "");
+    EXPECT_EQ(told.value().refusal.find('\n'), std::string::npos);
+    EXPECT_EQ(told.value().stored_in, "");
+    const Calibrations after = load_calibrations(calibration_path());
+    EXPECT_EQ(write_calibrations(after.entries), write_calibrations(before.entries));
+    // The figures are told all the same.
+    expect_sensible(told.value().cached, true);
+}
+
+TEST_F(CalibrateTest, ThreadsThatWaitForACpuAreSeen) {
+    auto under = storage::make_storage({.kind = storage::Kind::kPosix}).value();
+    const auto scratch = ScratchFile::create(data(), 8 << 20, *under);
+    ASSERT_TRUE(scratch.ok() && scratch.value()->fill(0, 8 << 20).ok());
+    const auto timing = RouteTiming::create(*under, {}, 1);
+    ASSERT_TRUE(timing.ok());
+    const std::vector<uint64_t> offsets{0, 1 << 20, 2 << 20, 3 << 20};
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> neighbours;  // four for each CPU
+    for (unsigned i = 0; i < 4 * std::thread::hardware_concurrency(); ++i) {
+        neighbours.emplace_back([&stop] {
+            while (!stop.load(std::memory_order_relaxed)) {
+            }
+        });
+    }
+    const auto told = timing.value()->run(scratch.value()->source(),
+                                          {Route::kCached, 1 << 20, 1, 2000, offsets});
+    stop.store(true);
+    for (std::thread& neighbour : neighbours) neighbour.join();
+    ASSERT_TRUE(told.ok()) << told.status().message();
+    if (!fs::exists("/proc/thread-self/schedstat")) GTEST_SKIP() << "the kernel does not tell";
+    EXPECT_GT(told.value().waited_share, 0.1);
+    EXPECT_LE(told.value().waited_share, 1.01);
 }
 
 TEST_F(CalibrateTest, InMemoryOnlyTheCacheIsMeasured) {

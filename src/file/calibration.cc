@@ -23,8 +23,9 @@ using system::ScopedDescriptor;
 
 constexpr const char* kOrigin = "calibration";
 constexpr std::string_view kFormat = "penstock calibration";
-constexpr uint64_t kVersion = 1;
+constexpr uint64_t kVersion = 2, kVersionMin = 1;
 constexpr size_t kStringBytesMax = 256;
+constexpr double kErrorMax = 1e6;  // a forced calibration may be that bad
 
 std::atomic<uint64_t> stores{0};
 
@@ -72,11 +73,15 @@ void put(std::string* out, const char* name, const std::string& value) {
     *out += std::string("\"") + name + "\": \"" + value + "\"";
 }
 
-void put_line(std::string* out, const char* name, double ns, double ns_per_byte) {
+void put_line(std::string* out, const char* name, double ns, double ns_per_byte,
+              std::optional<double> error) {
     *out += std::string(",\n     \"") + name + "\": {";
     put(out, "ns", ns);
     *out += ", ";
     put(out, "ns_per_byte", ns_per_byte);
+    if (!error.has_value()) return;
+    *out += ", ";
+    put(out, "error", *error);
 }
 
 void put(std::string* out, const CalibrationEntry& entry) {
@@ -94,7 +99,7 @@ void put(std::string* out, const CalibrationEntry& entry) {
     *out += ", ";
     put(out, "depth", entry.depth);
     if (entry.direct) {
-        put_line(out, "direct", model.direct_ns, model.direct_ns_per_byte);
+        put_line(out, "direct", model.direct_ns, model.direct_ns_per_byte, entry.direct_error);
         *out += ", ";
         put(out, "cutoff_size", model.cutoff_size);
         *out += ", ";
@@ -104,11 +109,12 @@ void put(std::string* out, const CalibrationEntry& entry) {
         *out += "}";
     }
     if (entry.cached) {
-        put_line(out, "cached", model.cached_ns, model.cached_ns_per_byte);
+        put_line(out, "cached", model.cached_ns, model.cached_ns_per_byte, entry.cached_error);
         *out += "}";
     }
     if (entry.buffered) {
-        put_line(out, "buffered", model.buffered_ns, model.buffered_ns_per_byte);
+        put_line(out, "buffered", model.buffered_ns, model.buffered_ns_per_byte,
+                 entry.buffered_error);
         *out += "}";
     }
     *out += "}";
@@ -120,27 +126,57 @@ bool all_there(JsonReader* reader, uint32_t seen, uint32_t wanted) {
     return reader->ok() && ((seen & wanted) == wanted || reader->fail("a key is missing"));
 }
 
-// Parses {"ns": ..., "ns_per_byte": ...}.
-bool read_line(JsonReader* reader, double* ns, double* ns_per_byte) {
+bool read_error(JsonReader* reader, std::optional<double>* error) {
+    double number = 0;
+    if (!reader->number(&number)) return false;
+    *error = number;
+    return (number >= 0 && number <= kErrorMax) || reader->fail("an error that no fit has");
+}
+
+// `number`: of the device that the file behind the descriptor is on.
+CalibrationKey key_of(const backend::Device* device, const storage::Storage& storage,
+                      int descriptor, uint64_t number) {
+    CalibrationKey key;
+    const bool here = device == nullptr || device->properties().host_addressable;
+    key.memory = here ? "host" : plain(device->properties().name);
+    key.storage = plain(storage.kind() == storage::Kind::kThrottle ? storage.description()
+                                                                   : name(storage.kind()));
+    struct statfs told {};
+    if (descriptor < 0 || system::fstatfs(descriptor, &told) != 0) return key;
+    uint64_t told_number = static_cast<uint32_t>(told.f_fsid.__val[0]);
+    told_number = told_number << 32 | static_cast<uint32_t>(told.f_fsid.__val[1]);
+    // Some file systems report no number. The device number may change after a restart, but without
+    // it two file systems could get the same key.
+    key.file_system = kind_of_file_system(static_cast<uint32_t>(told.f_type)) + " " +
+                      hexadecimal(told_number == 0 ? number : told_number);
+    return key;
+}
+
+// Parses {"ns": ..., "ns_per_byte": ..., "error": ...}, perhaps without the last.
+bool read_line(JsonReader* reader, double* ns, double* ns_per_byte, std::optional<double>* error) {
     bool first = true;
     uint32_t seen = 0;
     size_t index = 0;
     if (!reader->open('{')) return false;
-    while (reader->member(&first, {"ns", "ns_per_byte"}, &seen, &index))
-        (void)reader->number(index == 0 ? ns : ns_per_byte);
+    while (reader->member(&first, {"ns", "ns_per_byte", "error"}, &seen, &index))
+        (void)(index == 2 ? read_error(reader, error)
+                          : reader->number(index == 0 ? ns : ns_per_byte));
     return all_there(reader, seen, 0x3);
 }
 
-bool read_direct(JsonReader* reader, planner::CostModel* model) {
+bool read_direct(JsonReader* reader, planner::CostModel* model, std::optional<double>* error) {
     bool first = true;
     uint32_t seen = 0;
     size_t index = 0;
     if (!reader->open('{')) return false;
-    while (reader->member(&first, {"ns", "ns_per_byte", "cutoff_size", "start_ns", "submit_ns"},
+    while (reader->member(&first,
+                          {"ns", "ns_per_byte", "cutoff_size", "start_ns", "submit_ns", "error"},
                           &seen, &index)) {
         double* const numbers[] = {&model->direct_ns, &model->direct_ns_per_byte, nullptr,
                                    &model->direct_start_ns, &model->direct_submit_ns};
-        (void)(index == 2 ? reader->natural(&model->cutoff_size) : reader->number(numbers[index]));
+        (void)(index == 5   ? read_error(reader, error)
+               : index == 2 ? reader->natural(&model->cutoff_size)
+                            : reader->number(numbers[index]));
     }
     return all_there(reader, seen, 0x1f);
 }
@@ -163,11 +199,13 @@ bool read_entry(JsonReader* reader, CalibrationEntry* entry) {
         } else if (index < 6) {
             (void)reader->natural(numbers[index - 3]);
         } else if (index == 6) {
-            entry->direct = read_direct(reader, &model);
+            entry->direct = read_direct(reader, &model, &entry->direct_error);
         } else if (index == 7) {
-            entry->cached = read_line(reader, &model.cached_ns, &model.cached_ns_per_byte);
+            entry->cached = read_line(reader, &model.cached_ns, &model.cached_ns_per_byte,
+                                      &entry->cached_error);
         } else {
-            entry->buffered = read_line(reader, &model.buffered_ns, &model.buffered_ns_per_byte);
+            entry->buffered = read_line(reader, &model.buffered_ns, &model.buffered_ns_per_byte,
+                                        &entry->buffered_error);
         }
     }
     if (!all_there(reader, seen, 0x3f)) return false;
@@ -236,25 +274,50 @@ Status replace_file(const std::string& path, std::string_view text) {
     return status;
 }
 
+// Lets `change` edit what the file holds, and writes it if it returns true.
+template <class Change>
+Status change_file(const std::string& path, const Change& change) {
+    if (path.empty()) return {ENOENT, kOrigin, "neither XDG_CONFIG_HOME nor HOME names a folder"};
+    const std::string folder = path.substr(0, path.rfind('/'));
+    if (Status status = make_folder(folder); !status.ok()) return status;
+    const ScopedDescriptor held(system::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (held.get() < 0) return {errno, kOrigin, "no folder to keep it in"};
+    // On a file system without locks, the last process to store wins.
+    while (system::flock(held.get(), LOCK_EX) != 0 && errno == EINTR) {
+    }
+    Calibrations known = load_calibrations(path);
+    if (!change(&known)) return {};
+    if (Status status = replace_file(path, write_calibrations(known.entries)); !status.ok())
+        return status;
+    (void)system::fsync(held.get());  // after a crash the old file may be back, which does no harm
+    stores.fetch_add(1, std::memory_order_release);
+    return {};
+}
+
 }  // namespace
+
+planner::CostModel CalibrationEntry::model_with_error() const {
+    planner::CostModel out = model;
+    const std::pair<bool, std::optional<double>> errors[] = {
+        {direct, direct_error}, {cached, cached_error}, {buffered, buffered_error}};
+    for (const auto& [measured, error] : errors) {
+        if (measured) out.error = std::max(out.error, error.value_or(planner::kModelErrorUnknown));
+    }
+    return sane(out);
+}
 
 CalibrationKey calibration_key(const backend::Device* device, const storage::Storage& storage,
                                const storage::File& file) {
-    CalibrationKey key;
-    const bool here = device == nullptr || device->properties().host_addressable;
-    key.memory = here ? "host" : plain(device->properties().name);
-    key.storage = plain(storage.kind() == storage::Kind::kThrottle ? storage.description()
-                                                                   : name(storage.kind()));
-    struct statfs told {};
-    if (file.descriptor() < 0 || system::fstatfs(file.descriptor(), &told) != 0) return key;
-    uint64_t number = static_cast<uint32_t>(told.f_fsid.__val[0]);
-    number = number << 32 | static_cast<uint32_t>(told.f_fsid.__val[1]);
-    // Some file systems report no number. The device number may change after a restart, but without
-    // it two file systems could get the same key.
-    if (number == 0) number = file.identity().device;
-    key.file_system = kind_of_file_system(static_cast<uint32_t>(told.f_type)) + " " +
-                      hexadecimal(number);
-    return key;
+    return key_of(device, storage, file.descriptor(), file.identity().device);
+}
+
+Result<CalibrationKey> calibration_key(const backend::Device* device,
+                                       const storage::Storage& storage, const std::string& path) {
+    const ScopedDescriptor file(system::open(path.c_str(), O_PATH | O_CLOEXEC));
+    storage::Identity identity;
+    if (file.get() < 0) return Status{errno, "open", "the path cannot be opened"};
+    if (Status status = storage::identify(file.get(), &identity); !status.ok()) return status;
+    return key_of(device, storage, file.get(), identity.device);
 }
 
 std::string write_calibrations(const std::vector<CalibrationEntry>& entries) {
@@ -282,7 +345,7 @@ Result<std::vector<CalibrationEntry>> parse_calibrations(std::string_view text, 
     if (good && format != kFormat) good = reader.fail("not a calibration");
     seen = 0;
     good = good && reader.member(&first, {"version"}, &seen, &index) && reader.natural(&version);
-    if (good && version != kVersion) {
+    if (good && (version < kVersionMin || version > kVersion)) {
         *error_at = reader.at();
         return Status{ENOTSUP, kOrigin, "of another version of penstock"};
     }
@@ -334,28 +397,34 @@ Calibrations load_calibrations(const std::string& path) {
 }
 
 Status store_calibration(const std::string& path, const CalibrationEntry& entry) {
-    if (path.empty()) return {ENOENT, kOrigin, "neither XDG_CONFIG_HOME nor HOME names a folder"};
-    const std::string folder = path.substr(0, path.rfind('/'));
-    if (Status status = make_folder(folder); !status.ok()) return status;
-    const ScopedDescriptor held(system::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (held.get() < 0) return {errno, kOrigin, "no folder to keep it in"};
-    // On a file system without locks, the last process to store wins.
-    while (system::flock(held.get(), LOCK_EX) != 0 && errno == EINTR) {
-    }
-    std::vector<CalibrationEntry> entries = load_calibrations(path).entries;
-    std::erase_if(entries, [&](const CalibrationEntry& old) { return old.key == entry.key; });
-    if (entries.size() >= kCalibrationsMax) {
-        entries.erase(std::min_element(entries.begin(), entries.end(),
-                                       [](const CalibrationEntry& a, const CalibrationEntry& b) {
-                                           return a.measured_at < b.measured_at;
-                                       }));
-    }
-    entries.push_back(entry);
-    if (Status status = replace_file(path, write_calibrations(entries)); !status.ok())
-        return status;
-    (void)system::fsync(held.get());  // after a crash the old file may be back, which does no harm
-    stores.fetch_add(1, std::memory_order_release);
-    return {};
+    return change_file(path, [&entry](Calibrations* known) {
+        std::vector<CalibrationEntry>& entries = known->entries;
+        std::erase_if(entries, [&](const CalibrationEntry& old) { return old.key == entry.key; });
+        if (entries.size() >= kCalibrationsMax) {
+            const auto is_older = [](const CalibrationEntry& a, const CalibrationEntry& b) {
+                return a.measured_at < b.measured_at;
+            };
+            entries.erase(std::min_element(entries.begin(), entries.end(), is_older));
+        }
+        entries.push_back(entry);
+        return true;
+    });
+}
+
+Result<size_t> remove_calibrations(const std::string& path,
+                                   const std::function<bool(const CalibrationKey&)>& goes) {
+    size_t count = 0;
+    struct stat found {};
+    const bool none = !path.empty() && system::stat(path.c_str(), &found) != 0 &&
+                      (errno == ENOENT || errno == ENOTDIR);
+    if (none) return count;
+    const Status status = change_file(path, [&](Calibrations* known) {
+        count = std::erase_if(known->entries,
+                              [&](const CalibrationEntry& entry) { return goes(entry.key); });
+        return count > 0 || !known->complaint.empty();
+    });
+    if (!status.ok()) return status;
+    return count;
 }
 
 uint64_t calibrations_stored() { return stores.load(std::memory_order_acquire); }

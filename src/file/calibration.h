@@ -1,20 +1,22 @@
 // Stores the measured costs of routes in one strict JSON file in the user's config folder. The file
 // has one entry for each combination of device memory, file system and storage kind.
 //
-//   {"format": "penstock calibration", "version": 1, "entries": [
+//   {"format": "penstock calibration", "version": 2, "entries": [
 //     {"memory": "host", "file_system": "ext4 5d1c...", "storage": "auto",
 //      "measured_at": 1790000000, "threads": 2, "depth": 16,
-//      "direct": {"ns": 9e4, "ns_per_byte": 0.3, "cutoff_size": 262144, "start_ns": 6e4,
-//                 "submit_ns": 4e3},
-//      "cached": {"ns": 400, "ns_per_byte": 0.1},
-//      "buffered": {"ns": 1e5, "ns_per_byte": 0.6}}]}
+//      "direct": {"ns": 9e4, "ns_per_byte": 0.3, "error": 0.05, "cutoff_size": 262144,
+//                 "start_ns": 6e4, "submit_ns": 4e3},
+//      "cached": {"ns": 400, "ns_per_byte": 0.1, "error": 0.03},
+//      "buffered": {"ns": 1e5, "ns_per_byte": 0.6, "error": 0.08}}]}
 //
-// A route that was not measured has no group, and the default costs apply to it. Parsing is strict:
-// unknown, repeated or missing keys are errors, and so are figures out of range. Any thread and any
-// process may call these functions.
+// A route that was not measured has no group, and the default costs apply to it. Groups of version
+// 1 have no error. Parsing is strict: unknown, repeated or missing keys are errors, and so are
+// figures out of range. Any thread and any process may call these functions.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +40,10 @@ struct CalibrationKey {
 [[nodiscard]] CalibrationKey calibration_key(const backend::Device* device,
                                              const storage::Storage& storage,
                                              const storage::File& file);
+// Returns the key of files at `path`, a file or a folder. Errors: those of open(2).
+[[nodiscard]] Result<CalibrationKey> calibration_key(const backend::Device* device,
+                                                     const storage::Storage& storage,
+                                                     const std::string& path);
 
 struct CalibrationEntry {
     CalibrationKey key;
@@ -45,7 +51,11 @@ struct CalibrationEntry {
     uint64_t threads = 0;      // threads that read at the same time
     uint64_t depth = 0;        // storage operations that each thread kept in flight
     bool direct = false, cached = false, buffered = false;  // the routes that were measured
-    planner::CostModel model;  // has defaults for routes that were not measured
+    std::optional<double> direct_error, cached_error, buffered_error;  // none: not known
+    planner::CostModel model;  // has defaults for routes that were not measured, and no error
+
+    // Returns the model with its error: the largest one of the measured routes.
+    [[nodiscard]] planner::CostModel model_with_error() const;
 };
 
 // The file keeps at most this many entries. The oldest ones are dropped.
@@ -74,8 +84,13 @@ struct Calibrations {
 // entries are kept. A file that cannot be parsed is written anew.
 Status store_calibration(const std::string& path, const CalibrationEntry& entry);
 
-// Returns how often this process has stored a calibration. A change means that calibrations loaded
-// before are out of date.
+// Removes the entries for which `goes` returns true, and returns how many. Also empties a file that
+// cannot be parsed. Errors: as store_calibration().
+Result<size_t> remove_calibrations(const std::string& path,
+                                   const std::function<bool(const CalibrationKey&)>& goes);
+
+// Returns how often this process has stored or removed calibrations. A change means that
+// calibrations loaded before are out of date.
 [[nodiscard]] uint64_t calibrations_stored();
 
 }  // namespace penstock::file

@@ -19,6 +19,7 @@
 #include "base/prng.h"
 #include "file/cost_book.h"
 #include "file/open_file.h"
+#include "penstock/calibrate.h"
 #include "testing/remote_device.h"
 
 namespace penstock::file {
@@ -88,6 +89,13 @@ CalibrationEntry random_entry(base::Prng* prng, uint64_t number) {
         model.buffered_ns_per_byte = 1e-6 + figure(1);
     }
     entry.model = sane(model);
+    // An entry of an older version has no error.
+    const auto error = [&](bool measured) {
+        return measured && prng->below(3) != 0 ? std::optional<double>(figure(3)) : std::nullopt;
+    };
+    entry.direct_error = error(entry.direct);
+    entry.cached_error = error(entry.cached);
+    entry.buffered_error = error(entry.buffered);
     return entry;
 }
 
@@ -99,6 +107,9 @@ void expect_same(const CalibrationEntry& a, const CalibrationEntry& b) {
     EXPECT_EQ(a.direct, b.direct);
     EXPECT_EQ(a.cached, b.cached);
     EXPECT_EQ(a.buffered, b.buffered);
+    EXPECT_EQ(a.direct_error, b.direct_error);
+    EXPECT_EQ(a.cached_error, b.cached_error);
+    EXPECT_EQ(a.buffered_error, b.buffered_error);
     EXPECT_EQ(a.model, b.model) << "every bit of every figure";
 }
 
@@ -157,7 +168,9 @@ TEST_F(CalibrationTest, EachRuleIsHeld) {
     size_t at = 0;
     ASSERT_TRUE(parse_calibrations(text("1", entry), &at).ok());
     ASSERT_TRUE(parse_calibrations(text("1", ""), &at).ok());
-    EXPECT_EQ(parse_calibrations(text("2", entry), &at).status().error_number(), ENOTSUP);
+    ASSERT_TRUE(parse_calibrations(text("2", entry), &at).ok());
+    for (const char* const version : {"0", "3"})
+        EXPECT_EQ(parse_calibrations(text(version, entry), &at).status().error_number(), ENOTSUP);
     const std::string bad[] = {
         "",
         "null",
@@ -179,6 +192,10 @@ TEST_F(CalibrationTest, EachRuleIsHeld) {
         with("400", "NaN"),
         with("0.1", "0"),
         with("0.1", "1e7"),
+        with("0.1", R"(0.1, "error": -0.1)"),
+        with("0.1", R"(0.1, "error": 1e7)"),
+        with("0.1", R"(0.1, "error": "small")"),
+        with("0.1", R"(0.1, "error": 0.1, "error": 0.1)"),
         with("ext4 1", R"(ext4\n1)"),
         with("cached", "direct"),
     };
@@ -220,6 +237,64 @@ TEST_F(CalibrationTest, ABadFileIsOneLineAndIsWrittenAnew) {
     fs::remove_all(path_);
     put("");
     EXPECT_FALSE(store_calibration(path_ + "/below/calibration.json", entry).ok());
+}
+
+TEST_F(CalibrationTest, AnErrorThatIsNotStoredIsAssumed) {
+    CalibrationEntry entry;
+    EXPECT_EQ(entry.model_with_error(), planner::CostModel{}) << "nothing was measured";
+    entry.cached = true;
+    entry.cached_error = 0.03;
+    EXPECT_EQ(entry.model_with_error().error, 0.03);
+    entry.direct = true;
+    EXPECT_EQ(entry.model_with_error().error, planner::kModelErrorUnknown);
+    entry.direct_error = 0.4;
+    EXPECT_EQ(entry.model_with_error().error, 0.4) << "the largest";
+    entry.direct_error = 7;
+    EXPECT_EQ(entry.model_with_error().error, planner::kModelErrorMax);
+}
+
+TEST_F(CalibrationTest, WhatIsStoredIsShownUsedAndRemoved) {
+    EXPECT_TRUE(stored_calibrations().all.empty());
+    EXPECT_EQ(reset_calibrations().value(), 0u);
+    EXPECT_FALSE(fs::exists(folder_ + "/penstock")) << "nothing was made";
+    auto storage = storage::make_storage({}).value();
+    CalibrationEntry mine;
+    mine.key = calibration_key(nullptr, *storage, folder_).value();
+    std::ofstream(folder_ + "/file") << "bytes";
+    auto file = storage->open(folder_ + "/file", O_RDONLY);
+    ASSERT_EQ(calibration_key(nullptr, *storage, *file.value()), mine.key);
+    mine.measured_at = 17;
+    mine.threads = 3;
+    mine.cached = true;
+    mine.cached_error = 0.125;
+    CalibrationEntry gpu = mine, other = mine;
+    gpu.key.memory = "cuda:0 Some GPU";
+    other.key.file_system = "ext4 77";
+    for (const CalibrationEntry& entry : {mine, gpu, other})
+        ASSERT_TRUE(store_calibration(path_, entry).ok());
+    EXPECT_EQ(stored_calibrations().all.size(), 3u);
+    EXPECT_EQ(stored_calibrations().path, path_);
+    const CalibrationInUse used = calibration_in_use(folder_ + "/file").value();
+    ASSERT_TRUE(used.stored.has_value());
+    EXPECT_EQ(used.file_system, mine.key.file_system);
+    EXPECT_EQ(used.stored->measured_at, 17u);
+    EXPECT_EQ(used.stored->error, 0.125);
+    EXPECT_TRUE(used.stored->cached.measured && !used.stored->direct.measured);
+    CostBook book(nullptr, *storage);
+    EXPECT_EQ(book.of(*file.value())->model().error, 0.125);
+
+    EXPECT_EQ(reset_calibrations(folder_).value(), 2u) << "of this file system";
+    EXPECT_FALSE(calibration_in_use(folder_).value().stored.has_value());
+    EXPECT_EQ(book.of(*file.value())->model(), planner::CostModel{}) << "seen without an open";
+    ASSERT_EQ(stored_calibrations().all.size(), 1u);
+    EXPECT_EQ(stored_calibrations().all[0].file_system, "ext4 77");
+    EXPECT_EQ(reset_calibrations(folder_ + "/none").status().error_number(), ENOENT);
+    EXPECT_EQ(calibration_in_use(folder_ + "/none").status().error_number(), ENOENT);
+    EXPECT_EQ(reset_calibrations().value(), 1u);
+    put("broken");
+    EXPECT_NE(stored_calibrations().complaint, "");
+    EXPECT_EQ(reset_calibrations().value(), 0u);
+    EXPECT_EQ(stored_calibrations().complaint, "") << "emptied";
 }
 
 TEST_F(CalibrationTest, TheConfigFolder) {
@@ -302,7 +377,7 @@ TEST_F(CalibrationTest, FilesOfAFileSystemShareCostsAndTakeOverWhatIsStored) {
     entry.model.cached_ns = 1234;
     ASSERT_TRUE(store_calibration(path_, entry).ok());
     const auto after = book.of(*two[1]);
-    EXPECT_EQ(after->model(), entry.model) << stored_text();
+    EXPECT_EQ(after->model(), entry.model_with_error()) << stored_text();
     EXPECT_EQ(book.of(*two[0]), after);
 
     // Another storage and another memory are others.
@@ -312,7 +387,7 @@ TEST_F(CalibrationTest, FilesOfAFileSystemShareCostsAndTakeOverWhatIsStored) {
     const auto cpu = Device::open("cpu");
     ASSERT_TRUE(cpu.ok());
     EXPECT_EQ(CostBook(cpu.value().port().get(), *storage.value()).of(*two[0])->model(),
-              entry.model)
+              entry.model_with_error())
         << "memory of the host too";
     const testing::RemoteDevice remote(cpu.value().port());
     EXPECT_EQ(CostBook(&remote, *storage.value()).of(*two[0])->model(), planner::CostModel{});

@@ -18,7 +18,7 @@ std::shared_ptr<transfer::Costs> costs_for(const CalibrationKey& key) {
     if (!known.complaint.empty() && !complained.exchange(true))
         std::fprintf(stderr, "penstock: %s\n", known.complaint.c_str());
     for (const CalibrationEntry& entry : known.entries) {
-        if (entry.key == key) return std::make_shared<transfer::Costs>(entry.model);
+        if (entry.key == key) return std::make_shared<transfer::Costs>(entry.model_with_error());
     }
     return std::make_shared<transfer::Costs>();
 }

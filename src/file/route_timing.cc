@@ -1,17 +1,20 @@
 #include "file/route_timing.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <time.h>
 
 #include <algorithm>
 #include <barrier>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <system_error>
 #include <thread>
 
 #include "backend/backend.h"
 #include "base/clock.h"
+#include "storage/system_calls.h"
 
 namespace penstock::file {
 namespace {
@@ -25,13 +28,24 @@ uint64_t thread_cpu_ns() {
     return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
+// Returns how long the calling thread has waited for a CPU since it was started, or 0.
+uint64_t thread_waited_ns() {
+    namespace system = storage::system;
+    const system::ScopedDescriptor file(
+        system::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC));
+    char text[128] = {};
+    if (file.get() < 0 || system::read(file.get(), text, sizeof text - 1) <= 0) return 0;
+    unsigned long long on_cpu = 0, waited = 0;
+    return std::sscanf(text, "%llu %llu", &on_cpu, &waited) == 2 ? waited : 0;
+}
+
 }  // namespace
 
 // One thread's executor, its read buffer, and the result of its last run.
 struct RouteTiming::Hand {
     std::unique_ptr<transfer::Executor> executor;
     std::byte* memory = nullptr;  // depth() places of kSizeMax bytes
-    uint64_t begin_ns = 0, end_ns = 0, cpu_ns = 0;
+    uint64_t begin_ns = 0, end_ns = 0, cpu_ns = 0, waited_ns = 0;
     Report report;
     int error = 0;
 };
@@ -106,7 +120,7 @@ Result<RouteTiming::Timing> RouteTiming::run(transfer::Source& source, const Wis
     for (std::thread& other : others) other.join();
 
     uint64_t begin = UINT64_MAX, end = 0;
-    double planning = 0, cpu = 0;
+    double planning = 0, cpu = 0, waited = 0;
     for (const auto& hand : hands_) {
         if (hand->error != 0)
             return Status{hand->error, kOrigin, "the scratch file could not be read"};
@@ -115,18 +129,22 @@ Result<RouteTiming::Timing> RouteTiming::run(transfer::Source& source, const Wis
         begin = std::min(begin, hand->begin_ns);
         end = std::max(end, hand->end_ns);
         planning = std::max(planning, static_cast<double>(hand->report.plan_ns));
+        waited += static_cast<double>(hand->waited_ns);
         cpu += static_cast<double>(hand->cpu_ns - std::min(hand->cpu_ns, hand->report.plan_ns));
     }
     const auto count = static_cast<double>(wish.count);
     // Planning is not part of a transfer. With several transfers in flight it overlaps them and
     // takes no extra time.
     const double all = static_cast<double>(end - begin) - (wish.in_flight == 1 ? planning : 0);
-    return Timing{std::max(all, 1.0) / count, cpu / count / static_cast<double>(hands_.size())};
+    const auto hands = static_cast<double>(hands_.size());
+    return Timing{std::max(all, 1.0) / count, cpu / count / hands,
+                  waited / hands / std::max(static_cast<double>(end - begin), 1.0)};
 }
 
 void RouteTiming::work(Hand* hand, size_t index, transfer::Source* source, const Wish& wish) const {
     hand->report = {};
     hand->error = 0;
+    const uint64_t waited = thread_waited_ns();
     const uint64_t cpu = thread_cpu_ns();
     hand->begin_ns = base::monotonic_ns();
     transfer::Executor& executor = *hand->executor;
@@ -163,6 +181,7 @@ void RouteTiming::work(Hand* hand, size_t index, transfer::Source* source, const
     }
     hand->end_ns = base::monotonic_ns();
     hand->cpu_ns = thread_cpu_ns() - cpu;
+    hand->waited_ns = thread_waited_ns() - waited;
 }
 
 }  // namespace penstock::file

@@ -32,6 +32,9 @@ public:
     struct Timing {
         double ns = 0;      // per transfer on one thread, without planning time
         double cpu_ns = 0;  // CPU time of the thread per transfer
+        // Share of the time in which the threads were ready and waited for a CPU; 0 where the
+        // kernel does not tell.
+        double waited_share = 0;
     };
 
     // Starts `threads` threads. `storage` must outlive the result. EINVAL: `threads` is out of

@@ -13,9 +13,14 @@ constexpr double kForbiddenNsPerByte = 1e6;
 }  // namespace
 
 CostModel searched_model(const CostModel& model, Buffered buffered) {
-    const bool gains = model.direct_ns_per_byte >= kBufferedGainMin * model.buffered_ns_per_byte;
-    if (buffered == Buffered::kCheaper || (buffered == Buffered::kGaining && gains)) return model;
     CostModel out = model;
+    const double more = 1 + model.error, less = 1 - model.error;
+    for (double* const ns : {&out.direct_ns, &out.direct_ns_per_byte, &out.direct_start_ns,
+                             &out.direct_submit_ns, &out.buffered_ns, &out.buffered_ns_per_byte})
+        *ns *= more;
+    for (double* const ns : {&out.cached_ns, &out.cached_ns_per_byte}) *ns *= less;
+    const bool gains = model.direct_ns_per_byte >= kBufferedGainMin * model.buffered_ns_per_byte;
+    if (buffered == Buffered::kCheaper || (buffered == Buffered::kGaining && gains)) return out;
     out.buffered_ns = kForbiddenNs;
     out.buffered_ns_per_byte = kForbiddenNsPerByte;
     return out;
@@ -32,8 +37,10 @@ void settle_mixed(std::span<extent::ResidencyRun> runs, uint64_t grain, const Co
         const auto size = static_cast<double>(run.range.size);
         const double missing = size - static_cast<double>(run.resident_size);
         const double reads = std::ceil(size / static_cast<double>(grain));
-        const double buffered_ns = missing * model.buffered_ns_per_byte + reads * model.buffered_ns;
-        const double direct_ns = size * model.direct_ns_per_byte;
+        // A direct transfer would bypass pages that are cached, so the error counts against it.
+        const double buffered_ns = (1 - model.error) * (missing * model.buffered_ns_per_byte +
+                                                        reads * model.buffered_ns);
+        const double direct_ns = (1 + model.error) * size * model.direct_ns_per_byte;
         const bool cheaper = buffered != Buffered::kNever && buffered_ns <= direct_ns;
         if (!count) return cheaper;
         if (cheaper) {

@@ -139,5 +139,113 @@ TEST(Buffered, MixedRunsComeDirectWhereTheirReadsWouldWaitBehindOthers) {
     EXPECT_EQ(settled(4 * kSize, 4 * kSize), Residency::kCached);
 }
 
+// A request of 1 MiB, all of which is cached.
+Told plan_of_cached(const CostModel& model, Algorithm algorithm) {
+    static const std::vector<ResidencyRun> kRuns = {{{0, base::kMiB}, Residency::kCached}};
+    base::Prng prng(1);
+    Case one(prng, 4);
+    one.request = {};
+    one.request.range = {0, base::kMiB};
+    one.request.residency = kRuns;
+    one.request.direct = {Route::kDirect, 4096, 512};
+    one.options = {};
+    one.options.algorithm = algorithm;
+    return plan(one, Buffered::kGaining, model);
+}
+
+uint64_t swallowed_size(const Told& told) {
+    uint64_t sum = 0;
+    for (const Transfer& one : told.transfers) sum += one.swallowed_size;
+    return sum;
+}
+
+TEST(ModelError, CachedPagesAreBypassedOnlyForAGainThatExceedsIt) {
+    int bypassed = 0, kept = 0;
+    for (const double error : {0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.9}) {
+        for (double ratio = 0.05; ratio < 3; ratio *= 1.07) {
+            // By this model a direct transfer takes `ratio` times as long as a copy.
+            CostModel model;
+            model.cached_ns_per_byte = 0.3;
+            model.cached_ns = 0;
+            model.direct_ns_per_byte = 0.3 * ratio;
+            model.direct_ns = model.direct_start_ns = model.direct_submit_ns = 0;
+            model.cutoff_size = 0;
+            model.error = error;
+            for (const Algorithm algorithm : {Algorithm::kOverlapped, Algorithm::kExact}) {
+                const Told told = plan_of_cached(model, algorithm);
+                const bool pays = ratio * (1 + error) < 1 - error;
+                EXPECT_EQ(swallowed_size(told), pays ? base::kMiB : 0)
+                    << "error " << error << ", ratio " << ratio;
+                EXPECT_LE(told.bound_ns, told.predicted_ns * (1 + 1e-9));
+                (pays ? bypassed : kept) += 1;
+            }
+        }
+    }
+    EXPECT_GT(bypassed, 100);
+    EXPECT_GT(kept, 100);
+}
+
+// The same holds of single runs in larger plans, up to ties: with less to gain, a plan may join
+// transfers differently.
+TEST(ModelError, PlansBypassLessForALargerError) {
+    int fewer = 0, more = 0;
+    for (uint64_t seed = 1; seed <= 2000; ++seed) {
+        SCOPED_TRACE(testing::Message() << "seed " << seed);
+        base::Prng prng(seed);
+        Case one(prng, 60);
+        one.options.algorithm = Algorithm::kExact;
+        uint64_t before = UINT64_MAX;
+        for (const double error : {0.0, 0.1, 0.3, 0.6, 0.9}) {
+            CostModel model = one.model;
+            model.error = error;
+            const Told told = plan(one, Buffered::kCheaper, model);
+            fewer += swallowed_size(told) < before && before != UINT64_MAX ? 1 : 0;
+            more += swallowed_size(told) > before ? 1 : 0;
+            before = swallowed_size(told);
+            EXPECT_LE(told.bound_ns, told.predicted_ns * (1 + 1e-9));
+        }
+    }
+    EXPECT_GT(fewer, 500);
+    EXPECT_LT(more, fewer / 20) << fewer;
+}
+
+TEST(ModelError, MissingPagesKeepTheirRoute) {
+    for (uint64_t seed = 1; seed <= 1000; ++seed) {
+        base::Prng prng(seed);
+        Case one(prng, 60);
+        one.options.algorithm = Algorithm::kExact;
+        const std::vector<ResidencyRun> runs = {{one.request.range, Residency::kMissing}};
+        one.request.residency = runs;
+        CostModel model = one.model;
+        model.cached_ns = model.direct_submit_ns = 0;
+        const Told exact = plan(one, Buffered::kCheaper, model);
+        model.error = 0.5;
+        const Told margin = plan(one, Buffered::kCheaper, model);
+        EXPECT_NEAR(margin.predicted_ns, exact.predicted_ns, 1e-6 * exact.predicted_ns) << seed;
+        EXPECT_EQ(any_buffered(margin), any_buffered(exact)) << seed;
+    }
+}
+
+TEST(ModelError, MixedRunsAreReadDirectOnlyForAGainThatExceedsIt) {
+    constexpr uint64_t kGrain = 256 * base::kKiB;
+    for (const double error : {0.0, 0.2, 0.5}) {
+        CostModel model;
+        model.buffered_ns = 0;
+        model.buffered_ns_per_byte = 1;
+        model.direct_ns_per_byte = 0.3;
+        model.error = error;
+        // Missing bytes cost 1 ns through the cache; all cost 0.3 ns direct.
+        for (uint64_t missing = 0; missing <= kGrain; missing += kGrain / 16) {
+            ResidencyRun run{{0, kGrain}, Residency::kMixed, kGrain - missing};
+            settle_mixed({&run, 1}, kGrain, model, Buffered::kCheaper);
+            const double buffered = static_cast<double>(missing);
+            const double direct = 0.3 * static_cast<double>(kGrain);
+            const bool pays = buffered * (1 - error) > direct * (1 + error);
+            EXPECT_EQ(run.state, pays ? Residency::kMissing : Residency::kCached)
+                << "error " << error << ", missing " << missing;
+        }
+    }
+}
+
 }  // namespace
 }  // namespace penstock::planner

@@ -38,6 +38,7 @@ CostModel sane(const CostModel& model) {
     out.buffered_ns_per_byte = rate(model.buffered_ns_per_byte, otherwise.buffered_ns_per_byte);
     out.direct_beside_copies = in_reach(model.direct_beside_copies, otherwise.direct_beside_copies,
                                         1 / kBesideCopiesMax, kBesideCopiesMax);
+    out.error = in_reach(model.error, kModelErrorUnknown, 0, kModelErrorMax);
     out.transfer_size_max = std::clamp(model.transfer_size_max, uint64_t{1}, kTransferSizeMax);
     out.direct_ns = std::max(out.direct_ns,
                              static_cast<double>(out.cutoff_size) * out.direct_ns_per_byte);

@@ -19,6 +19,10 @@ namespace penstock::planner {
 // The largest size of one transfer, in bytes.
 inline constexpr uint64_t kTransferSizeMax = 256 * base::kMiB;
 
+// The largest relative error that a model may have, and the one that it counts as having where it
+// is not known.
+inline constexpr double kModelErrorMax = 0.9, kModelErrorUnknown = 0.25;
+
 // Times are in nanoseconds. Two resources work at the same time. One is the thread that copies out
 // of the OS page cache and submits. The other is the storage that serves direct transfers.
 //
@@ -41,6 +45,11 @@ struct CostModel {
     // Copies and transfers move bytes through the same memory, and a waiting processor must be
     // woken. It serves to predict the time of plans, not to choose them.
     double direct_beside_copies = 1;
+
+    // Relative error of these times, as the calibration found it; 0 for the defaults, which follow
+    // the machine. Bytes that are in the page cache are read past it only if that gains more
+    // (searched_model).
+    double error = 0;
 
     uint64_t transfer_size_max = base::kMiB;  // of a direct transfer, in bytes
 
@@ -74,14 +83,28 @@ struct Sample {
 // the model explains; error_mean is the mean relative error. Several samples of one kind and size
 // count as their median.
 struct Fit {
+    // What a fit must reach to be used.
+    static constexpr double kRSquaredMin = 0.8, kErrorMax = 0.25, kSpreadMax = 0.25;
+    static constexpr size_t kSizesMin = 4, kRepeatsMin = 3;
+
     struct Quality {
         double r_squared = 0;
         double error_mean = 0;
-        size_t sizes = 0;  // distinct sizes; with fewer than two, `start`'s numbers stay
+        double spread = 0;  // relative distance from the median of their size that three quarters
+                            // of the samples keep, for half of the sizes
+        size_t sizes = 0;   // distinct sizes; with fewer than two, `start`'s numbers stay
+
+        size_t repeats = 0;  // samples of the size that has the fewest
+
+        // Returns how far one measured time is from the model, relative: CostModel::error.
+        [[nodiscard]] double error() const { return error_mean + spread; }
     };
     CostModel model;
     Quality direct, cached, buffered;
 };
+
+// Returns why a fit of this quality is not to be used, or null.
+[[nodiscard]] const char* refusal_of(const Fit::Quality& quality);
 
 // Fits a model by least squares of relative errors, so that short transfers count as much as long
 // ones. Numbers that the samples do not determine come from `start`. Samples of size 0, or with a

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "base/prng.h"
@@ -115,16 +116,98 @@ TEST(Fit, TimesThatFallWithSizeMakeNoNegativeBandwidth) {
     EXPECT_GT(model.cached_ns_per_byte, 0);
 }
 
+// Seven times of each of nine sizes, as a calibration measures them.
+template <class Time>
+Fit::Quality quality_of(const Time& time, size_t repeats = 7, size_t sizes = 9) {
+    std::vector<Sample> samples;
+    for (size_t i = 0; i < sizes; ++i) {
+        const uint64_t size = 4096ull << i;
+        for (size_t k = 0; k < repeats; ++k)
+            samples.push_back({Kind::kCached, size, time(static_cast<double>(size), i, k)});
+    }
+    return fit(samples).cached;
+}
+
+TEST(Fit, ThatIsGoodIsUsed) {
+    const auto line = [](double size) { return 1000 + 0.15 * size; };
+    base::Prng prng(3);
+    const auto noisy = [&](double most) { return 1 + most * (2 * prng.fraction() - 1); };
+    EXPECT_EQ(refusal_of(quality_of([&](double size, size_t, size_t) { return line(size); })),
+              nullptr);
+    EXPECT_EQ(refusal_of(quality_of(
+                  [&](double size, size_t, size_t) { return line(size) * noisy(0.15); })),
+              nullptr);
+    // One time of seven is an outlier.
+    EXPECT_EQ(refusal_of(quality_of([&](double size, size_t, size_t k) {
+                  return line(size) * (k == 3 ? 20 : noisy(0.05));
+              })),
+              nullptr);
+    // A cutoff in the cost of a route that has none.
+    EXPECT_EQ(refusal_of(quality_of(
+                  [&](double size, size_t, size_t) { return std::max(20'000.0, line(size)); })),
+              nullptr);
+}
+
+TEST(Fit, ThatIsBadIsRefusedWithItsReason) {
+    const auto line = [](double size) { return 1000 + 0.15 * size; };
+    const auto why = [](const Fit::Quality& quality) {
+        const char* const reason = refusal_of(quality);
+        return std::string(reason != nullptr ? reason : "");
+    };
+    const auto exact = [&](double size, size_t, size_t) { return line(size); };
+    // Measured once or twice: nothing tells how much the times vary.
+    for (const size_t repeats : {1, 2}) EXPECT_NE(why(quality_of(exact, repeats)), "") << repeats;
+    for (const size_t sizes : {0, 1, 2, 3})
+        EXPECT_NE(why(quality_of(exact, 7, sizes)), "") << sizes;
+    // A neighbour that uses the CPU in every second round.
+    const std::string varies = "times of the same size differ too much";
+    for (const double slower : {1.6, 2.0, 10.0}) {
+        EXPECT_EQ(why(quality_of([&](double size, size_t, size_t k) {
+                      return line(size) * (k % 2 == 0 ? 1 : slower);
+                  })),
+                  varies)
+            << slower;
+    }
+    // One that used it while every second size was measured.
+    for (const double slower : {3.0, 10.0}) {
+        EXPECT_NE(why(quality_of([&](double size, size_t i, size_t) {
+                      return line(size) * (i % 2 == 0 ? 1 : slower);
+                  })),
+                  "")
+            << slower;
+    }
+    // Times that fall, and times by chance.
+    EXPECT_NE(why(quality_of([](double size, size_t, size_t) { return 1e12 / size; })), "");
+    for (uint64_t seed = 1; seed <= 200; ++seed) {
+        base::Prng prng(seed);
+        std::vector<double> times;
+        for (int i = 0; i < 9; ++i) times.push_back(std::exp(14 * prng.fraction()));
+        EXPECT_NE(why(quality_of([&](double, size_t i, size_t) { return times[i]; })), "") << seed;
+    }
+    Fit::Quality odd{1, 0, 0, 9, 7};
+    EXPECT_EQ(refusal_of(odd), nullptr);
+    for (double Fit::Quality::*const number :
+         {&Fit::Quality::r_squared, &Fit::Quality::error_mean, &Fit::Quality::spread}) {
+        Fit::Quality bad = odd;
+        bad.*number = std::nan("");
+        EXPECT_NE(refusal_of(bad), nullptr);
+    }
+}
+
 TEST(Sane, NothingHostileGetsPast) {
     const double hostile[] = {0,        -1,    -HUGE_VAL,
                               HUGE_VAL, 1e300, std::nan(""),
                               1e-300,   1e18,  std::numeric_limits<double>::max()};
-    double CostModel::*const numbers[] = {
-        &CostModel::direct_ns,           &CostModel::direct_ns_per_byte,
-        &CostModel::direct_start_ns,     &CostModel::direct_submit_ns,
-        &CostModel::cached_ns,           &CostModel::cached_ns_per_byte,
-        &CostModel::buffered_ns,         &CostModel::buffered_ns_per_byte,
-        &CostModel::direct_beside_copies};
+    double CostModel::*const numbers[] = {&CostModel::direct_ns,
+                                          &CostModel::direct_ns_per_byte,
+                                          &CostModel::direct_start_ns,
+                                          &CostModel::direct_submit_ns,
+                                          &CostModel::cached_ns,
+                                          &CostModel::cached_ns_per_byte,
+                                          &CostModel::buffered_ns,
+                                          &CostModel::buffered_ns_per_byte,
+                                          &CostModel::direct_beside_copies,
+                                          &CostModel::error};
     for (uint64_t seed = 1; seed <= 2000; ++seed) {
         base::Prng prng(seed);
         CostModel model;

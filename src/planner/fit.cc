@@ -2,6 +2,7 @@
 // the other kinds.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "planner/cost_model.h"
@@ -12,7 +13,23 @@ namespace {
 struct Point {
     double size = 0;  // bytes
     double ns = 0;
+    double spread = 0;
+    size_t repeats = 0;
 };
+
+// Returns the number that so many quarters of `numbers` do not exceed. There is one at least.
+double quartile(std::vector<double> numbers, size_t quarters) {
+    const auto it = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() * quarters / 4);
+    std::nth_element(numbers.begin(), it, numbers.end());
+    return *it;
+}
+
+// Returns how far three quarters of the times of one size are from `middle` at most, relative.
+double spread_of(std::span<const Point> times, double middle) {
+    std::vector<double> distances;
+    for (const Point& time : times) distances.push_back(std::abs(time.ns / middle - 1));
+    return quartile(std::move(distances), 3);
+}
 
 // Returns one point per size, in order of size: the median of its times.
 std::vector<Point> points_of(std::span<const Sample> samples, Sample::Kind kind) {
@@ -30,7 +47,8 @@ std::vector<Point> points_of(std::span<const Sample> samples, Sample::Kind kind)
         const size_t middle = first + (last - first) / 2;
         const double ns = (last - first) % 2 == 1 ? all[middle].ns
                                                   : (all[middle - 1].ns + all[middle].ns) / 2;
-        points.push_back({all[first].size, ns});
+        const std::span<const Point> same = std::span(all).subspan(first, last - first);
+        points.push_back({all[first].size, ns, spread_of(same, ns), same.size()});
     }
     return points;
 }
@@ -110,7 +128,11 @@ Fit::Quality quality_of(const Line& line, std::span<const Point> points) {
     Fit::Quality quality;
     quality.sizes = points.size();
     double mean = 0, errors = 0;
+    std::vector<double> spreads;
+    quality.repeats = points.empty() ? 0 : points.front().repeats;
     for (const Point& point : points) {
+        quality.repeats = std::min(quality.repeats, point.repeats);
+        spreads.push_back(point.spread);
         mean += point.ns / static_cast<double>(points.size());
         errors += std::abs(line.at(point.size) / point.ns - 1);
     }
@@ -120,11 +142,22 @@ Fit::Quality quality_of(const Line& line, std::span<const Point> points) {
         all += (point.ns - mean) * (point.ns - mean);
     }
     quality.r_squared = all > 0 ? 1 - left / all : left == 0 ? 1 : 0;
+    quality.spread = points.empty() ? 0 : quartile(std::move(spreads), 2);
     quality.error_mean = points.empty() ? 0 : errors / static_cast<double>(points.size());
     return quality;
 }
 
 }  // namespace
+
+// Each comparison also refuses NaN.
+const char* refusal_of(const Fit::Quality& quality) {
+    if (quality.sizes < Fit::kSizesMin) return "too few sizes were measured";
+    if (quality.repeats < Fit::kRepeatsMin) return "too little time to measure often enough";
+    if (!(quality.spread <= Fit::kSpreadMax)) return "times of the same size differ too much";
+    if (!(quality.error_mean <= Fit::kErrorMax)) return "the times follow no costs";
+    if (!(quality.r_squared >= Fit::kRSquaredMin)) return "the times hardly follow the sizes";
+    return nullptr;
+}
 
 Fit fit(std::span<const Sample> samples, const CostModel& start) {
     Fit result;

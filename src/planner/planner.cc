@@ -118,7 +118,9 @@ Result<Plan> Planner::plan(const Request& request, const CostModel& model) {
     } else if (request.direct_asked) {
         direct_all(scratch.cells, &scratch.way);
     } else {
-        plan.bound_ns = scratch.find(options_.algorithm, searched_model(sound, request.buffered));
+        // No time of the searched model is larger than this multiple of the real one.
+        plan.bound_ns = scratch.find(options_.algorithm, searched_model(sound, request.buffered)) /
+                        (1 + sound.error);
     }
     const Costs costs = costs_of(scratch.cells, sound, scratch.way);
     plan.copy_ns = costs.copy_ns;

@@ -600,9 +600,13 @@ def calibrate(
     device: str = "",
     threads: int = 0,
     store: bool = True,
+    force: bool = False,
     seconds: float = 10.0,
     progress: Callable[[str, float], None] | None = None,
 ) -> dict[str, Any]: ...
+def stored_calibrations() -> dict[str, Any]: ...
+def calibration_in_use(path: bytes, *, device: str = "") -> dict[str, Any]: ...
+def reset_calibrations(path: bytes) -> int: ...
 def residency(
     file: bytes | File,
     *,

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from penstock import calibrations
 from penstock.arguments import (
     TRACE_HELP,
     byte_size,
@@ -70,7 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", dest="output", metavar="FILE", help="file for the bytes; - is stdout")
     parser.add_argument("--check", action="store_true", help="compare with plain reads")
     parser.add_argument(
-        "--explain", action="store_true", help="print every piece, residency and times"
+        "--explain",
+        action="store_true",
+        help="print every piece, residency and times, and which calibration is used",
     )
     parser.add_argument("--trace", metavar="FILE", help=TRACE_HELP)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -222,6 +225,13 @@ def _open(arguments: argparse.Namespace) -> File:
         raise UsageError("", str(error)) from None
 
 
+def _calibration(arguments: argparse.Namespace) -> dict[str, Any]:
+    try:
+        return calibrations.in_use(arguments.path, chosen_device(arguments.device) or "")
+    except OSError as error:
+        raise CommandError(arguments.path, error.strerror or str(error)) from None
+
+
 def _past_the_end(arguments: argparse.Namespace, size: int | None) -> CommandError:
     end = "of a file that does not tell its size" if size is None else f"at {size_text(size)}"
     where = f"--offset {arguments.offset} is past the end, {end}"
@@ -241,6 +251,7 @@ def run(arguments: argparse.Namespace) -> int:
         size = left if arguments.size is None else min(arguments.size, left)
         room = _PIECES_IN_FLIGHT * _PIECE_SIZE if told else _UNTOLD_PIECE_SIZE
         memory = penstock.empty(min(size, room), arguments.device)
+        used = _calibration(arguments) if arguments.explain else None
         begin = time.perf_counter()
         total = _read(file, memory, size, arguments)
         seconds = time.perf_counter() - begin
@@ -261,7 +272,11 @@ def run(arguments: argparse.Namespace) -> int:
         }
         if arguments.explain:
             answer["pieces"] = total.pieces
+            answer["calibration"] = used
         print(json.dumps(answer, indent=2), file=_channel(arguments))
     elif not arguments.quiet:
         _print_text(total, seconds, memory.device, arguments)
+        if used is not None:
+            text = calibrations.in_use_text(used)
+            print(f"  {'calibration':<10} {text}", file=_channel(arguments))
     return 0

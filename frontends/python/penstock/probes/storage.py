@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from penstock import calibrations
 from penstock.errors import CommandError, require_regular
 from penstock.probes import calls
 from penstock.probes.finding import LIMITED, MISSING, OK, UNKNOWN, Finding
@@ -132,6 +133,19 @@ def _uncached_reads(probed: Probed) -> Finding:
         os.close(descriptor)
 
 
+def _calibration(path: str, group: str) -> Finding:
+    """Say which costs choose the routes of reads there."""
+    cost = "routes are chosen by default costs, which follow the reads"
+    try:
+        used = calibrations.in_use(path, "")
+    except OSError as error:
+        return Finding(group, "calibration", UNKNOWN, error.strerror or str(error), cost)
+    if used["complaint"]:
+        remedy = f"penstock calibrate {path}, or penstock calibrate --reset"
+        return Finding(group, "calibration", LIMITED, used["complaint"], cost, remedy)
+    return Finding(group, "calibration", OK, calibrations.in_use_text(used))
+
+
 def _ask(probed: Probed) -> Iterator[Finding]:
     for name, probe in (
         ("O_DIRECT", _direct_io),
@@ -169,7 +183,8 @@ def findings(path: str) -> Iterator[Finding]:
             scratch.flush()
             os.fsync(scratch.fileno())
             yield from _ask(Probed(scratch.name, group, _SCRATCH_SIZE, True))
-            return
+        yield _calibration(path, group)
+        return
     except OSError as error:
         reason = error.strerror or str(error)
     existing = _existing(path)
@@ -186,3 +201,4 @@ def findings(path: str) -> Iterator[Finding]:
     )
     size = min(about.st_size, _SCRATCH_SIZE)
     yield from _ask(Probed(existing, group, size, about.st_uid == os.geteuid()))
+    yield _calibration(path, group)
