@@ -14,6 +14,7 @@
 #include "descriptors.h"
 #include "device_memory.h"
 #include "next.h"
+#include "trace.h"
 
 namespace penstock::preload {
 
@@ -79,10 +80,12 @@ ssize_t read_stream(void* cookie, char* to, size_t size) {
     if (!stream->has_sought) stream->has_bytes = true;
     stream->has_sought = false;
     if (to == stream->file->_IO_buf_base && shorten_buffer(*stream)) size = stream->block_size;
-    const ssize_t cached = read_cached(stream->fd, to, size, -1);
-    if (cached != kNotCached) return cached;
-    flush_cached(stream->fd);
-    return next()->read(stream->fd, to, size);
+    ssize_t got = read_cached(stream->fd, to, size, -1);
+    if (got == kNotCached) {
+        flush_cached(stream->fd);
+        got = next()->read(stream->fd, to, size);
+    }
+    return record_at_position('r', stream->fd, got);
 }
 
 off_t seek(int fd, off_t offset, int whence) {
@@ -186,6 +189,7 @@ size_t read_past_buffer(Stream& stream, char* to, size_t size) {
         const size_t wanted = size - done - (size - done) % block;
         const ssize_t got = read_cached(stream.fd, to + done, wanted, -1);
         if (got <= 0) break;
+        record_at_position('r', stream.fd, got);
         // The bytes before the position are no longer those in the buffer.
         file->_IO_read_base = file->_IO_read_ptr = file->_IO_read_end = file->_IO_buf_base;
         file->_offset = -1;

@@ -18,6 +18,7 @@
 #include "service_library.h"
 #include "start.h"
 #include "trace.h"
+#include "trace_streams.h"
 
 extern char** environ;
 
@@ -55,6 +56,9 @@ bool is_set(const char* name) {
     if (trace_error != 0)
         fprintf(stderr, "penstock: %s: cannot be traced to: %s\n", setting("PENSTOCK_TRACE"),
                 strerror(trace_error));
+    const char* const why = traces() ? begin_tracing_streams() : nullptr;
+    if (why != nullptr)
+        fprintf(stderr, "penstock: %s: has nothing of stdio: %s\n", setting("PENSTOCK_TRACE"), why);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include <atomic>
 
+#include "cached_files.h"
 #include "next.h"
 #include "start.h"
 
@@ -183,6 +184,19 @@ void record(char operation, const FileName& file, uint64_t offset, uint64_t size
         stop(text_of(errno));
     }
     errno = error;
+}
+
+ssize_t record_at_position(char operation, int fd, ssize_t moved) {
+    if (moved <= 0 || !traces()) return moved;
+    const FileName* file = file_of(fd);
+    if (file == nullptr) return moved;
+    const int error = errno;
+    off_t end = owned_position(fd);
+    if (end < 0) end = kernel::call(SYS_lseek, fd, 0, SEEK_CUR);
+    errno = error;
+    if (end >= moved)
+        record(operation, *file, static_cast<uint64_t>(end - moved), static_cast<uint64_t>(moved));
+    return moved;
 }
 
 }  // namespace penstock::preload

@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <atomic>
 
@@ -26,5 +27,8 @@ inline std::atomic<bool> recording{false};
 inline bool traces() { return recording.load(std::memory_order_relaxed); }
 // Records an access of the calling thread. Records nothing if the disk is full. Leaves errno.
 void record(char operation, const FileName& file, uint64_t offset, uint64_t size);
+// Records a transfer of `moved` bytes that ended at the position of the descriptor. Returns
+// `moved`. Leaves errno.
+ssize_t record_at_position(char operation, int fd, ssize_t moved);
 
 }  // namespace penstock::preload

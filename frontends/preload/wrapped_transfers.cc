@@ -32,16 +32,7 @@ ssize_t at_offset(char operation, int fd, off_t offset, ssize_t moved) {
 // Records a transfer of `moved` bytes that ended at the file's position.
 ssize_t at_position(char operation, int fd, ssize_t moved) {
     if (operation == 'r') observe_read(fd, -1, moved);
-    if (moved <= 0 || !traces()) return moved;
-    const FileName* file = file_of(fd);
-    if (file == nullptr) return moved;
-    const int error = errno;
-    off_t end = owned_position(fd);
-    if (end < 0) end = kernel::call(SYS_lseek, fd, 0, SEEK_CUR);
-    errno = error;
-    if (end < moved) return moved;
-    record(operation, *file, static_cast<uint64_t>(end - moved), static_cast<uint64_t>(moved));
-    return moved;
+    return record_at_position(operation, fd, moved);
 }
 
 // Records one side of a transfer between descriptors; `offset` points behind it, or is null.

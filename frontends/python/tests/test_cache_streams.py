@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
@@ -206,10 +207,13 @@ def test_other_streams_and_files_are_as_ever(cache: Cache, tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(shutil.which("sha256sum") is None, reason="needs coreutils")
-def test_what_stdio_reads_is_not_recorded(cache: Cache, tmp_path: Path) -> None:
-    for program, recorded in (("sha256sum", False), ("head", True)):
+def test_what_served_streams_read_is_recorded(cache: Cache, tmp_path: Path) -> None:
+    path = cache.folder / "text"
+    for program in ("sha256sum", "head"):
         trace = tmp_path / program
-        words = ("run", "--cache", cache.folder, "--trace", trace, program, cache.folder / "text")
-        cache.command(*words)
-        assert bool(Trace(trace).of(cache.folder / "text")) == recorded
+        cache.command("run", "--cache", cache.folder, "--trace", trace, program, path)
+        assert Trace(trace).of(path)
+    read = [(offset, size) for _, offset, size in Trace(tmp_path / "sha256sum").of(path)]
+    assert sum(size for _, size in read) == path.stat().st_size
+    assert all(before[0] + before[1] == after[0] for before, after in itertools.pairwise(read))
     assert cache.statistics()["bytes_served"] >= 200_001

@@ -74,7 +74,8 @@ def test_dd_in_blocks(tmp_path: Path, data: Path) -> None:
     pieces = [(0, 30000), (30000, 30000), (60000, 30000), (90000, 10000)]
     assert accesses(tmp_path, data) == [("r", *piece) for piece in pieces]
     assert accesses(tmp_path, tmp_path / "copy") == [("w", *piece) for piece in pieces]
-    assert "8 accesses to 2 files" in done.stderr
+    # libc may read a file of its own by a stream, for the names of locales.
+    assert re.search(r": (8 accesses to 2|9 accesses to 3) files", done.stderr)
 
 
 def test_every_call_with_an_offset_of_its_own(tmp_path: Path, data: Path) -> None:

@@ -2,9 +2,10 @@
 
 PROGRAM runs as it would alone, with its input, output and exit code; programs that it starts are
 recorded too. The trace has one line for each call that moved bytes of a regular file: when, which
-thread, r or w, the file, offset and size. It is complete however the program ends. Calls that a
-program makes without libc, accesses to mapped files, and those that stdio makes (fopen, fread) are
-not seen. A program that is linked statically or set-user-ID is refused.
+thread, r or w, the file, offset and size. What streams of stdio read and write is in it, as the
+calls that fill and flush their buffers. It is complete however the program ends. Calls that a
+program makes without libc, and accesses to mapped files, are not seen. A program that is linked
+statically or set-user-ID is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ EXAMPLE = """\
 """
 
 _HEADER = b"penstock-trace 1\n"
-_WHY_NONE = "what stdio, mappings, io_uring and libaio move is not seen; strace sees it"
+_WHY_NONE = "what mappings, io_uring and libaio move is not seen"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
