@@ -308,7 +308,7 @@ CacheReply ReadFiles::change(const CacheRequest& request, int process) {
     } else if (request.kind == Request::kFlush) {
         reply.error = entry->file.flush().error_number();
     } else {
-        reply.error = entry->file.take_error().error_number();
+        reply.error = entry->file.finish().error_number();
     }
     return reply;
 }

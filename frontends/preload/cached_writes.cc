@@ -25,6 +25,9 @@ constexpr uint64_t kGrantAhead = 4 << 20;  // bytes that a writer is granted at 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int kTurnsMax = 1000;  // for which another writer of the chunk is waited
 
+// Behind it the kernel fails this program's writes, and sends SIGXFSZ.
+std::atomic<uint64_t> size_limit{RLIM_INFINITY};
+
 const CacheMapping& cache_of(const CachedFile& file) {
     return *cache_by_number(file.cache.load(std::memory_order_relaxed));
 }
@@ -120,6 +123,8 @@ size_t write_by_grants(CachedFile& file, const char* from, size_t size, uint64_t
             continue;
         }
         if (++attempts > 3) return done;
+        internal::note_size_limit();  // another program may have set it
+        if (offset + size > size_limit.load(std::memory_order_relaxed)) return done;
         CacheRequest request = request_of(file, Request::kGrant);
         request.offset = at;
         // Writes that follow one another have the next grant before they need it.
@@ -180,10 +185,14 @@ void hold_file(const CachedFile& file, HeldFile* held) {
 }  // namespace
 
 void begin_writing_back() {
-    rlimit limit{};
-    // The kernel fails writes beyond this limit; nobody does so here.
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) return;
+    internal::note_size_limit();
     internal::writing_back = true;
+}
+
+void internal::note_size_limit() {
+    rlimit limit{};
+    if (is_child_of_vfork()) return;  // it has a limit of its own
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0) size_limit.store(limit.rlim_cur);
 }
 
 ssize_t internal::write_cached(int fd, const void* from, size_t size, off_t offset) {
@@ -211,7 +220,8 @@ ssize_t internal::write_cached(int fd, const void* from, size_t size, off_t offs
         }
     }
     const auto* bytes = static_cast<const char*>(from);
-    const size_t done = write_by_grants(*file, bytes, size, position);
+    const bool allowed = position + size <= size_limit.load(std::memory_order_relaxed);
+    const size_t done = allowed ? write_by_grants(*file, bytes, size, position) : 0;
     if (done > 0) {
         file->has_written.store(true);
         internal::has_written.store(true);
@@ -411,7 +421,7 @@ void internal::flush_all() {
 
 int internal::close_error(int fd) {
     CachedFile* file = file_at(fd);
-    if (file == nullptr || !is_written(*file) || !file->has_written.load()) return 0;
+    if (file == nullptr || !file->has_written.load()) return 0;
     if (has_lost(*file)) return EIO;
     const int error = errno;
     const int failure = ask_about(*file, request_of(*file, Request::kError));

@@ -30,10 +30,16 @@ void close_cached_path(const char* path, int folder);
 void correct(dev_t device, ino_t inode, off_t* size, timespec* changed, timespec* described);
 void flush_all();
 int close_error(int fd);
+void note_size_limit();
 }  // namespace internal
 
 // Begins to keep writes. Call it once, at start.
 void begin_writing_back();
+
+// Looks how long this program may make files. Call it when the program has changed that.
+inline void note_size_limit() {
+    if (internal::writing_back) internal::note_size_limit();
+}
 
 // Writes at `offset`; -1: at the position. Returns kNotCached if the kernel must be asked. A
 // failure is -1 with errno EIO: the service has ended, and earlier writes are lost.

@@ -77,6 +77,24 @@ AFTER_FLUSH(lutimes, (const char* path, const timeval* times), (path, times),
             flush_cached_path(path, AT_FDCWD, AT_SYMLINK_NOFOLLOW))
 AFTER_FLUSH(utime, (const char* path, const utimbuf* times), (path, times), flush_cached_path(path))
 
+// Calls that may change how long the program may make files.
+#define LIMITS(name, parameters, arguments)      \
+    WRAP(int, name, parameters) {                \
+        const Next* libc = next();               \
+        if (libc == nullptr) return refuse();    \
+        const int result = libc->name arguments; \
+        const int error = errno;                 \
+        note_size_limit();                       \
+        errno = error;                           \
+        return result;                           \
+    }
+LIMITS(setrlimit, (int resource, const rlimit* limit), (resource, limit))
+LIMITS(setrlimit64, (int resource, const rlimit* limit), (resource, limit))
+LIMITS(prlimit, (pid_t process, int resource, const rlimit* limit, rlimit* before),
+       (process, resource, limit, before))
+LIMITS(prlimit64, (pid_t process, int resource, const rlimit* limit, rlimit* before),
+       (process, resource, limit, before))
+
 // A name goes. The service closes the file first: an NFS client keeps open files under other names,
 // which are in the way when the folder is removed.
 #define REMOVES(name, parameters, arguments, folder, gone) \

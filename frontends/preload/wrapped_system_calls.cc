@@ -13,6 +13,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -202,6 +203,7 @@ bool make_by_libc(long number, Word a, Word b, Word c, Word d, Word e, Word f, l
         MAKE(sendmsg, sendmsg(a, b, c))
         MAKE(sendmmsg, sendmmsg(a, b, c, d))
         MAKE(execve, execve(a, b, c))
+        MAKE(prlimit64, prlimit(a, static_cast<__rlimit_resource>(b.word), c, d))
         MAKE(mprotect, mprotect(a, b, c))
         MAKE(mremap, reinterpret_cast<long>(mremap(a, b, c, d, static_cast<void*>(e))))
 #if defined(__x86_64__)
@@ -215,6 +217,7 @@ bool make_by_libc(long number, Word a, Word b, Word c, Word d, Word e, Word f, l
         MAKE(futimesat, futimesat(a, b, c))
         MAKE(unlink, unlink(a))
         MAKE(rename, rename(a, b))
+        MAKE(setrlimit, setrlimit(static_cast<__rlimit_resource>(a.word), b))
         MAKE(renameat, renameat(a, b, c, d))
 #endif
     }
@@ -284,7 +287,6 @@ bool make_as_it_is(long number, const long* words, long* result) {
         SYS_sysinfo,
         SYS_getrusage,
         SYS_times,
-        SYS_prlimit64,
         SYS_kill,
         SYS_tgkill,
         SYS_inotify_init1,

@@ -120,8 +120,9 @@ public:
     [[nodiscard]] Result<uint64_t> read(void* to, uint64_t size, uint64_t offset) const;
     // Writes bytes of host memory. They are in the cache on return, and every reader through this
     // cache sees them. Blocks while too much is dirty. Errors: EBADF without write access; if so
-    // much is dirty, the error of the file's last write-back (ENOSPC ...); the error of storage
-    // where the rest of a chunk must be read. Returns `size`.
+    // much is dirty, the error of the file's last write-back (EIO ...); the error of storage where
+    // the rest of a chunk must be read; ENOSPC, EDQUOT or EFBIG where storage has no room, which it
+    // is asked for first. Returns `size`; fewer where there was room for fewer.
     [[nodiscard]] Result<uint64_t> write(const void* from, uint64_t size, uint64_t offset) const;
     // Writes back what is dirty, and makes it durable. Errors: that of a write-back since the last
     // sync(), which is told once; then the bytes are still dirty, and a later sync() tries again.
@@ -133,6 +134,10 @@ public:
     // Does what fallocate(2) does with these arguments, after a write-back. Writes at the same time
     // to chunks of the range may be lost. Errors: EBADF; those of flush() and of fallocate(2).
     Status allocate(int mode, uint64_t offset, uint64_t size) const;
+    // Does what the close of a written file must: writes back what storage may have no room for.
+    // Storage that can promise room has done so when write() returned, and then nothing waits.
+    // Errors as flush().
+    Status finish() const;
     // Returns the error of a write-back since the last sync(), and forgets it. Never blocks.
     Status take_error() const;
     // Returns a number that changes when another program's change of the file below was seen.

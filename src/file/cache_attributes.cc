@@ -85,6 +85,13 @@ void CacheOfFiles::note_new_bytes(Lock& lock, Inode& inode, int descriptor) {
     inode.ctime_ns = std::max(inode.ctime_ns, inode.below.ctime_ns);
 }
 
+// The same for blocks that storage has given the file.
+void CacheOfFiles::note_reserved(Inode& inode, const struct stat& state) {
+    ++inode.own_changes;
+    inode.below = identity_of(state, inode.below.generation);
+    tell_readers(inode);
+}
+
 Inode* CacheOfFiles::known(const struct stat& below) {
     const auto found = inodes_.find({below.st_dev, below.st_ino});
     return found == inodes_.end() ? nullptr : found->second.get();
@@ -98,6 +105,10 @@ void CacheOfFiles::correct(const Inode& inode, struct stat* out) const {
         const uint64_t whole = (inode.size + kBlock - 1) / kBlock;
         out->st_blocks = static_cast<blkcnt_t>(
             std::max(static_cast<uint64_t>(out->st_blocks), std::min(whole, blocks)));
+    }
+    if (inode.space.reaches_beyond(inode.size)) {  // which goes back
+        const auto ahead = static_cast<blkcnt_t>((inode.space.reserved_end - inode.size) / kBlock);
+        out->st_blocks -= std::min(out->st_blocks, ahead);
     }
     if (inode.mtime_ns != 0) out->st_mtim = to_timespec(inode.mtime_ns);
     if (inode.ctime_ns != 0) out->st_ctim = to_timespec(inode.ctime_ns);
@@ -216,6 +227,7 @@ void CacheOfFiles::forget_nameless(int descriptor) {
 
 void CacheOfFiles::forget_bytes(Inode& inode) {
     drop_chunks(inode, 0, ~0ull);
+    inode.space.reserved_end = 0;  // storage frees all
     if (chunks_.dirty_count() == 0) dirty_since_ns_ = 0;
     inode.error = {};
     end_failure(inode);
@@ -234,7 +246,10 @@ Status CacheOfFiles::allocate(Inode& inode, const FileBelow& below, int mode, ui
         if (!status.ok()) return status;
         lock.lock();
         while (inode.writing > 0) changed_.wait(lock);
+        begin_cutting(lock, inode);
+        while (inode.writing > 0) changed_.wait(lock);
         if (chunks_.dirty_of(inode.id) == 0) break;
+        end_cutting(inode, ~0ull);
         lock.unlock();
     }
     ++inode.writing;
@@ -254,7 +269,7 @@ Status CacheOfFiles::allocate(Inode& inode, const FileBelow& below, int mode, ui
     ++inode.log.unlogged;
     note_new_bytes(lock, inode, below.descriptor);
     --inode.writing;
-    changed_.notify_all();
+    end_cutting(inode, 0);
     return error == 0 ? Status{} : Status{error, "fallocate", "storage cannot do so"};
 }
 

@@ -41,42 +41,51 @@ Result<uint64_t> CacheOfFiles::grant(Inode& inode, uint64_t size, uint64_t offse
         while (too_much_dirty(inode))
             if (Status s = make_room(lock, inode); !s.ok())
                 return done > 0 ? Result<uint64_t>(done) : s;
-        const uint64_t at = offset + done, number = at / chunk_size();
-        auto found = grantable(lock, inode, number);
-        if (!found.ok()) return done > 0 ? Result<uint64_t>(done) : found.status();
-        const ChunkId id = found.value();
-        if (id == kNone) {
-            const Status none{ENOMEM, "file cache", "it has no memory for what is written"};
-            return done > 0 ? Result<uint64_t>(done) : none;
-        }
-        const auto seen = shown(lock, inode, id, (offset + size - 1) / chunk_size());
-        if (!seen.ok()) {
-            chunks_.unpin(id);
-            return done > 0 ? Result<uint64_t>(done) : seen.status();
-        }
-        if (seen.value() == kNone) {  // it has changed meanwhile
-            chunks_.unpin(id);
-            continue;
-        }
-        const Grant made{id, seen.value(), inode.id, number};
-        if (is_being_written(inode.id, number)) {
-            unpin_grant(made);
+        if (is_being_written(inode.id, (offset + done) / chunk_size())) {
             changed_.wait(lock);
             continue;
         }
-        if (grants_.contains(made)) {
-            unpin_grant(made);                                       // it has the pins of the grant
-            shared_->grant_of(made.seen).fetch_or(grant::kGranted);  // programs may have cleared it
-        } else {
-            grants_.add(made);
-            drop_in_tier(inode, number, number);  // a copy under way may see the writer's bytes
-            shared_->grant_of(made.seen).store(grant::kGranted, std::memory_order_release);
-        }
-        ++granted_since_;
-        done += chunk_size() - at % chunk_size();
+        begin_promising(lock, inode);
+        const auto granted = grant_one(lock, inode, size - done, offset + done);
+        end_promising(inode);
+        if (!granted.ok()) return done > 0 ? Result<uint64_t>(done) : granted.status();
+        done += granted.value();
         while (grants_.size() > grants_max()) withdraw(Grant(grants_.oldest()));
     }
     return std::min(done, size);
+}
+
+// Grants the chunk at `offset`. Returns how many of its bytes lie behind; 0: the caller tries
+// again.
+Result<uint64_t> CacheOfFiles::grant_one(Lock& lock, Inode& inode, uint64_t size, uint64_t offset) {
+    const uint64_t number = offset / chunk_size();
+    // Without a grant the program asks the kernel, which tells what storage can take.
+    if (promise_chunks(lock, inode, offset, size) == 0)
+        return Status{ENOSPC, "file cache", "storage promises no room for the chunk"};
+    auto found = grantable(lock, inode, number);
+    if (!found.ok()) return found.status();
+    const ChunkId id = found.value();
+    if (id == kNone) return Status{ENOMEM, "file cache", "it has no memory for what is written"};
+    const auto seen = shown(lock, inode, id, (offset + size - 1) / chunk_size());
+    if (!seen.ok() || seen.value() == kNone) {  // kNone: it has changed meanwhile
+        chunks_.unpin(id);
+        return seen.ok() ? Result<uint64_t>(uint64_t{0}) : seen.status();
+    }
+    const Grant made{id, seen.value(), inode.id, number};
+    if (is_being_written(inode.id, number)) {
+        unpin_grant(made);
+        return uint64_t{0};
+    }
+    if (grants_.contains(made)) {
+        unpin_grant(made);                                       // it has the pins of the grant
+        shared_->grant_of(made.seen).fetch_or(grant::kGranted);  // programs may have cleared it
+    } else {
+        grants_.add(made);
+        drop_in_tier(inode, number, number);  // a copy under way may see the writer's bytes
+        shared_->grant_of(made.seen).store(grant::kGranted, std::memory_order_release);
+    }
+    ++granted_since_;
+    return chunk_size() - offset % chunk_size();
 }
 
 size_t CacheOfFiles::grants_max() const {
@@ -147,6 +156,7 @@ void CacheOfFiles::collect_one(const Grant& of) {
     const auto most = static_cast<uint32_t>(chunk_size());
     const chunk_cache::Range range{grant::begin(seen), std::min(grant::end(seen), most)};
     if (range.empty()) return;
+    if (inode.space.granted_unpromised) ++inode.space.unpromised;
     note_dirty(of.chunk, range);
     leave_unsettled(of, range);
     drop_in_tier(inode, of.number, of.number);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 
 #include "base/clock.h"
 #include "storage/system_calls.h"
@@ -131,8 +132,11 @@ Result<Inode*> CacheOfFiles::open(const FileBelow& below, bool reads, bool write
     Inode& inode = *place;
     ++inode.handles;
     if (std::exchange(inode.idle, false)) --idle_count_;
+    if (writes && inode.writer.descriptor < 0) {
+        inode.writer = below;
+        if (reads) inode.reader = below;  // a second descriptor would be in the way of a lease
+    }
     if (reads && inode.reader.descriptor < 0) inode.reader = below;
-    if (writes && inode.writer.descriptor < 0) inode.writer = below;
     if (is_new) compare(inode, identity);
     lock.unlock();
     if (log_ != nullptr) meet_in_log(inode, below);
@@ -157,7 +161,7 @@ bool CacheOfFiles::forget_idle_file() {
     for (auto at = inodes_.begin(); at != inodes_.end(); ++at) {
         Inode* inode = at->second.get();
         if (inode == nullptr || inode->handles > 0 || inode->log.is_logged() ||
-            !chunks_.remove_file(inode->id).ok())
+            inode->space.listed || !chunks_.remove_file(inode->id).ok())
             continue;
         end_failure(*inode);
         by_id_[inode->id] = nullptr;
@@ -201,6 +205,7 @@ void CacheOfFiles::close(Inode& inode) {
 void CacheOfFiles::close_idle_files(Lock& lock, Inode& inode) {
     if (inode.handles > 0 || chunks_.dirty_of(inode.id) > 0) return;
     if (inode.log.is_logged()) return;  // storage has yet to be synced
+    if (inode.space.listed && inode.space.reaches_beyond(inode.size)) return;
     if (std::exchange(inode.idle, false)) --idle_count_;
     FileBelow reader = std::exchange(inode.reader, {}), writer = std::exchange(inode.writer, {});
     lock.unlock();
@@ -212,7 +217,7 @@ void CacheOfFiles::close_idle_files(Lock& lock, Inode& inode) {
 void CacheOfFiles::compare(Inode& inode, const storage::Identity& identity) {
     if (shared_ != nullptr) collect(inode.id);
     // The cache has what is newest, or is changing it.
-    if (chunks_.dirty_of(inode.id) > 0 || inode.writing > 0) return;
+    if (chunks_.dirty_of(inode.id) > 0 || inode.writing > 0 || inode.space.promising > 0) return;
     if (!inode.racy && inode.below == identity) return;
     if (inode.below != identity) inode.mtime_ns = inode.ctime_ns = 0;
     ++inode.log.unlogged;
@@ -220,6 +225,7 @@ void CacheOfFiles::compare(Inode& inode, const storage::Identity& identity) {
     inode.below = identity;
     inode.racy = storage::is_racy(identity);
     inode.size = identity.size;
+    inode.space.forget_from(0);
     drop_chunks(inode, 0, ~0ull);
     tell_readers(inode);
 }
@@ -363,7 +369,8 @@ Result<uint64_t> CacheOfFiles::write(Inode& inode, const FileBelow& below, const
         const Writing chunks{inode.id, (offset + done) / chunk_size(),
                              (offset + size - 1) / chunk_size()};
         if (window_ != nullptr) begin_writing(chunks);
-        const auto some = write_some(lock, inode, below, from + done, size - done, offset + done);
+        const auto some = write_if_promised(lock, inode, below, from + done, size - done,
+                                            offset + done);
         if (window_ != nullptr) end_writing(chunks);
         if (!some.ok()) return done > 0 ? Result<uint64_t>(done) : some.status();
         done += some.value();
@@ -427,6 +434,7 @@ Status CacheOfFiles::store(Inode& inode, bool durable, bool data_only, uint64_t*
 
 Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
     Lock lock(mutex_);
+    begin_cutting(lock, inode);
     if (shared_ != nullptr) withdraw_all(inode, 0, ~0ull);
     const uint64_t old = inode.size;
     if (size < old) {
@@ -448,7 +456,10 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
             lock.lock();
             chunks_.unpin(id);
             drop_copies(inode, size / chunk_size(), ~0ull);
-            if (!status.ok() && !lost_by_copy(id, status)) return status;
+            if (!status.ok() && !lost_by_copy(id, status)) {
+                end_cutting(inode, 0);
+                return status;
+            }
         }
         while (inode.writing > 0) changed_.wait(lock);
     }
@@ -487,15 +498,21 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
     set_size(inode, status.ok() ? size : std::max(inode.size, old));
     if (status.ok()) note_new_bytes(lock, inode, inode.writer.descriptor);
     end();
+    end_cutting(inode, size);
     return status;
 }
 
 // ---- The thread
 
 void CacheOfFiles::work() {
+    sigset_t lease_signal;
+    sigemptyset(&lease_signal);
+    sigaddset(&lease_signal, SIGIO);
+    pthread_sigmask(SIG_BLOCK, &lease_signal, nullptr);
     Lock lock(mutex_);
     while (!stopping_) {
         wake_.wait_for(lock, kLookEvery);
+        if (!reserved_.empty()) give_back_reserved(lock);
         collect(kNone);
         settle_all(lock);
         for (const uint32_t slab : std::vector(retiring_)) write_back_slab(lock, slab);
@@ -511,6 +528,7 @@ void CacheOfFiles::work() {
             if (!write_back(lock, nullptr)) break;
         if (dirty_since_ns_ != 0) dirty_since_ns_ = base::monotonic_ns();
     }
+    give_back_reserved(lock);
 }
 
 }  // namespace penstock::file

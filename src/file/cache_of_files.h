@@ -4,7 +4,8 @@
 // A chunk is pinned while its bytes are copied. Locks: mutex_ protects all but the bytes; no call
 // of storage or of a device is made with it. cache_runs.cc moves chunks from and to storage,
 // cache_copies.cc from and to host memory, cache_tier.cc from and to the tier, cache_log.cc to its
-// log; cache_devices.cc has what becomes of the memory.
+// log; cache_space.cc has storage promise room for what is dirty, and cache_devices.cc has what
+// becomes of the memory.
 #pragma once
 
 #include <array>
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "chunk_cache/chunk_cache.h"
+#include "extent/extent.h"
 #include "file/cache_memory.h"
 #include "file/cache_readahead.h"
 #include "file/fast_tier.h"
@@ -30,6 +32,7 @@
 #include "file/host_window.h"
 #include "file/log_recovery.h"
 #include "file/shared_table.h"
+#include "file/space_below.h"
 #include "penstock/file.h"
 #include "penstock/file_cache.h"
 #include "storage/storage.h"
@@ -91,7 +94,8 @@ struct Inode {
     std::optional<Failing> failing;
     FileBelow reader, writer;  // of some handle, until the last is closed and nothing is dirty
     Status error;              // of a write-back, until a sync tells it
-    LogState log;              // only with a log of writes
+    SpaceBelow space;
+    LogState log;  // only with a log of writes
 };
 
 class CacheOfFiles : public std::enable_shared_from_this<CacheOfFiles> {
@@ -121,6 +125,7 @@ public:
     void forget_writer(uint32_t writer);
     Status allocate(Inode& inode, const FileBelow& below, int mode, uint64_t offset, uint64_t size);
     Status take_error(Inode& inode);
+    Status finish(Inode& inode);
     [[nodiscard]] uint64_t version_of(const Inode& inode) const;
     Status stat(int descriptor, struct stat* out);
     void forget_nameless(int descriptor);
@@ -180,6 +185,7 @@ private:
     void drop_copies(const Inode& inode, uint64_t first, uint64_t last);
     void drop_in_tier(const Inode& inode, uint64_t first, uint64_t last);
     [[nodiscard]] size_t grants_max() const;
+    Result<uint64_t> grant_one(Lock& lock, Inode& inode, uint64_t size, uint64_t offset);
     Result<ChunkId> grantable(Lock& lock, Inode& inode, uint64_t number);
     Result<ChunkId> shown(Lock& lock, Inode& inode, ChunkId id, uint64_t last);
     void unpin_grant(const Grant& grant);
@@ -216,6 +222,8 @@ private:
     }
     Result<bool> write_through(Lock& lock, Inode& inode, const FileBelow& below,
                                const std::byte* from, uint64_t size, uint64_t offset);
+    Result<uint64_t> write_if_promised(Lock& lock, Inode& inode, const FileBelow& below,
+                                       const std::byte* from, uint64_t size, uint64_t offset);
     Result<uint64_t> write_some(Lock& lock, Inode& inode, const FileBelow& below,
                                 const std::byte* from, uint64_t size, uint64_t offset);
     Result<bool> write_part(Lock& lock, Inode& inode, const FileBelow& below, const std::byte* from,
@@ -234,6 +242,7 @@ private:
     static void name_failing(std::span<const FileBelow> files, FileCacheStatistics* to);
     void note_own_change(Lock& lock, Inode& inode, int descriptor);
     void note_new_bytes(Lock& lock, Inode& inode, int descriptor);
+    void note_reserved(Inode& inode, const struct stat& state);
     void note_time(Inode& inode);
     Inode* known(const struct stat& below);
     void correct(const Inode& inode, struct stat* out) const;
@@ -259,6 +268,26 @@ private:
     void read_ahead();
     void fetch_ahead(Lock& lock, const CacheReadahead::Fetch& fetch);
 
+    // ---- Room in storage
+    void begin_promising(Lock& lock, Inode& inode);
+    void end_promising(Inode& inode);
+    void begin_cutting(Lock& lock, Inode& inode);
+    void end_cutting(Inode& inode, uint64_t known_size);
+    SpaceRules rules_of(Lock& lock, const Inode& inode, int descriptor);
+    bool may_reserve_ahead(Lock& lock, Inode& inode, int descriptor);
+    uint64_t ahead_of(Lock& lock, Inode& inode, int descriptor, const extent::Extent& range);
+    bool has_space(Lock& lock, Inode& inode, int descriptor, const extent::Extent& range);
+    [[nodiscard]] extent::Extent to_promise(const Inode& inode, uint64_t offset,
+                                            uint64_t size) const;
+    uint64_t promise(Lock& lock, Inode& inode, int descriptor, uint64_t offset, uint64_t size);
+    uint64_t promise_chunks(Lock& lock, Inode& inode, uint64_t offset, uint64_t size);
+    int reserve(Lock& lock, Inode& inode, int descriptor, const extent::Extent& range);
+    Result<uint64_t> write_now(Lock& lock, Inode& inode, const FileBelow& below,
+                               const std::byte* from, uint64_t size, uint64_t offset);
+    void list_reserved(Inode& inode);
+    void give_back_reserved(Lock& lock);
+    void cut_to_size(Lock& lock, Inode& inode);
+    Status empty(Lock& lock, Inode& inode);
     // ---- The tier
     bool read_tier(Lock& lock, const Inode& inode, std::span<const ChunkId> run);
     void offer_to_tier(const Inode& inode, ChunkId id);
@@ -347,8 +376,10 @@ private:
     std::vector<Writing> writings_;
     std::map<std::pair<uint64_t, uint64_t>, std::unique_ptr<Inode>> inodes_;  // device, inode
     std::vector<Inode*> by_id_;
-    std::atomic<uint64_t> forgotten_ = 0;  // files that the cache knew
-    std::vector<bool> lost_;               // of each device: its memory cannot be used any more
+    std::atomic<uint64_t> forgotten_ = 0;        // files that the cache knew
+    std::vector<chunk_cache::FileId> reserved_;  // files that have blocks behind their end
+    std::map<uint64_t, SpaceRules> rules_;       // of the file systems below, by device
+    std::vector<bool> lost_;  // of each device: its memory cannot be used any more
     FileCacheStatistics counts_;
     Status last_error_;                         // of a write-back
     uint64_t dirty_since_ns_ = 0;               // 0: nothing is dirty

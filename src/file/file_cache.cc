@@ -81,6 +81,7 @@ Status CachedFile::allocate(int mode, uint64_t offset, uint64_t size) const {
     return file_->cache->allocate(*file_->inode, file_->below, mode, offset, size);
 }
 Status CachedFile::take_error() const { return file_->cache->take_error(*file_->inode); }
+Status CachedFile::finish() const { return file_->cache->finish(*file_->inode); }
 uint64_t CachedFile::version() const { return file_->cache->version_of(*file_->inode); }
 uint64_t CachedFile::size() const { return file_->cache->size_of(*file_->inode); }
 Status CachedFile::revalidate() const {

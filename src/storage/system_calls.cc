@@ -64,6 +64,10 @@ int fcntl(int descriptor, int command, int argument) {
     return short_call(SYS_fcntl, descriptor, command, argument);
 }
 
+int fcntl(int descriptor, int command, void* argument) {
+    return short_call(SYS_fcntl, descriptor, command, argument);
+}
+
 int ioctl(int descriptor, unsigned long request, void* argument) {
     return short_call(SYS_ioctl, descriptor, request, argument);
 }

@@ -31,6 +31,7 @@ int open(const char* path, int flags, mode_t mode = 0);
 int openat(int folder, const char* path, int flags, mode_t mode = 0);
 int close(int descriptor);
 int fcntl(int descriptor, int command, int argument);
+int fcntl(int descriptor, int command, void* argument);
 int ioctl(int descriptor, unsigned long request, void* argument);
 int flock(int descriptor, int operation);
 

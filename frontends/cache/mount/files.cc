@@ -223,10 +223,10 @@ void serve_write(fuse_req_t request, fuse_ino_t number, const char* from, size_t
     }
 }
 
-// A close waits for no storage: it tells what is known.
+// A close waits for storage only where that could not promise to take what was written.
 void serve_flush(fuse_req_t request, fuse_ino_t /*number*/, fuse_file_info* file) {
     const OpenedFile& opened = file_of(file);
-    reply_status(request, opened.writes ? opened.file.take_error() : Status{});
+    reply_status(request, opened.writes ? opened.file.finish() : Status{});
 }
 
 void serve_fsync(fuse_req_t request, fuse_ino_t /*number*/, int data_only, fuse_file_info* file) {

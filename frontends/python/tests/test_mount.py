@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 import re
+import resource
 import shutil
 import signal
 import sqlite3
@@ -13,6 +14,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -360,35 +362,44 @@ def test_a_killed_service_gives_errors_and_a_new_mount_works(below: Path) -> Non
         assert (below / "a").read_bytes() == b"kept" * 10_000
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a tmpfs")
-def test_a_full_disk_is_told_by_fsync(below: Path, tmp_path: Path) -> None:
+def test_a_mount_stays_that_cannot_be_written_back(below: Path, tmp_path: Path) -> None:
     shown = tmp_path / "shown"
     shown.mkdir()
-    run("mount", "-t", "tmpfs", "-o", "size=4m", "none", below)
-    try:
-        with mounted(below, shown):
-            with open(shown / "big", "wb", buffering=0) as file:
-                file.write(bytes(8 << 20))
-                with pytest.raises(OSError, match="No space left") as raised:
-                    os.fsync(file.fileno())
-                assert raised.value.errno == errno.ENOSPC
-                os.ftruncate(file.fileno(), 1 << 20)
+
+    @contextlib.contextmanager
+    def limited(pid: int) -> Iterator[None]:
+        """Let the process of a mount write no file beyond a MiB."""
+        before = resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 << 20, -1))
+        yield
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+
+    with serving(below, shown) as pid, limited(pid):
+        with open(shown / "big", "wb", buffering=0) as file:
+            file.write(bytes(8 << 20))
+            with pytest.raises(OSError, match="File too large") as raised:
                 os.fsync(file.fileno())
-            assert (below / "big").stat().st_size == 1 << 20
-        with mounted(below, shown, umount_fails="No space left"):
-            (shown / "more").write_bytes(bytes(8 << 20))
-        (below / "more").write_bytes(bytes(2 << 20))
-        data = os.urandom(2 << 20)
-        with mounted(below, shown):  # ends well when there is space again
-            (shown / "late").write_bytes(data)
-            with pytest.MonkeyPatch.context() as other:  # as from another session of this user
-                other.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-                refused = penstock("umount", shown)
-            assert (refused.returncode, "the mount stays" in refused.stderr) == (1, True)
-            (shown / "more").unlink()
+            assert raised.value.errno == errno.EFBIG
+            os.ftruncate(file.fileno(), 1 << 20)
+            os.fsync(file.fileno())
+        assert (below / "big").stat().st_size == 1 << 20
+        (shown / "more").write_bytes(bytes(8 << 20))
+        ended = penstock("umount", shown)
+        assert (ended.returncode, "and the mount stays" in ended.stderr) == (1, True)
+        with pytest.MonkeyPatch.context() as other:  # as from another session of this user
+            other.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+            refused = penstock("umount", shown)
+        assert (refused.returncode, "the mount stays" in refused.stderr) == (1, True)
+        data = os.urandom(1 << 20)
+        (shown / "late").write_bytes(data)
+        (shown / "more").unlink()
+        assert penstock("umount", shown).returncode == 0  # ends well when all can be written
         assert (below / "late").read_bytes() == data
-    finally:
-        run("umount", below)
+    with serving(below, shown) as pid:
+        (shown / "more").write_bytes(bytes(8 << 20))
+        with limited(pid):
+            forced = penstock("umount", "--force", shown)
+    assert (forced.returncode, "the mount is gone" in forced.stderr) == (1, True), forced.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts read-only")

@@ -39,7 +39,8 @@ enum class Request : uint32_t {
     kPass,
     // The same for a file whose name is about to go. The program does not wait long.
     kClose = 10,
-    // -> the error of the file's write-backs, told once.
+    // Of a file that a program closes after it has written it -> the error of its write-backs, told
+    // once. Writes back what storage has not promised to take.
     kError,
     // Gives `size` bytes of memory back -> how many it gave.
     kGiveBack = 12,
