@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import errno
 import os
+import resource
+import select
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -413,3 +419,74 @@ def test_the_time_of_a_change_is_that_of_the_write(cache: Cache) -> None:
     done = cache.run(sys.executable, "-c", CHANGE_TIMES, cache.folder, write_back=True, check=False)
     assert done.returncode == 0, done.stderr
     assert path.stat().st_mtime_ns == int(done.stdout)
+
+
+@contextlib.contextmanager
+def waiting_program(cache: Cache, script: str, path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run a script under write-back that says a line, and waits for one."""
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(path)],
+        env={**cache.program_environment(), "PENSTOCK_WRITE_BACK": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "written\n"
+        yield program
+        program.kill()
+
+
+def test_an_error_of_a_write_back_is_told(cache: Cache) -> None:
+    script = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
+os.pwrite(fd, b"far", 2 << 20)
+print("written", flush=True)
+sys.stdin.readline()
+for way in "sync", "sync":
+    try:
+        os.fsync(fd)
+        print("synced", flush=True)
+    except OSError as error:
+        print(error.errno, flush=True)
+    sys.stdin.readline()
+"""
+    process = cache.serve()
+    path = cache.folder / "a"
+    with waiting_program(cache, script, path) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        limits = resource.prlimit(process, resource.RLIMIT_FSIZE)
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+        print(file=program.stdin, flush=True)
+        assert program.stdout.readline() == f"{errno.EFBIG}\n"
+        resource.prlimit(process, resource.RLIMIT_FSIZE, limits)
+        print(file=program.stdin, flush=True)
+        assert program.stdout.readline() == "synced\n"
+    assert path.read_bytes()[2 << 20 :] == b"far"
+
+
+def test_inotify_tells_at_the_write_back(cache: Cache) -> None:
+    script = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+os.pwrite(fd, b"new", 0)
+print("written", flush=True)
+sys.stdin.readline()
+os.fsync(fd)
+sys.stdin.readline()
+"""
+    modify = 2
+    path = cache.folder / "a"
+    path.write_bytes(b"old")
+    cache.serve()
+    libc = ctypes.CDLL(None)
+    watch = libc.inotify_init1(os.O_CLOEXEC)
+    with waiting_program(cache, script, path) as program:
+        assert program.stdin is not None
+        assert libc.inotify_add_watch(watch, os.fsencode(path), modify) > 0
+        assert select.select([watch], [], [], 0.3)[0] == []
+        print(file=program.stdin, flush=True)
+        assert select.select([watch], [], [], 30)[0] == [watch]
+    os.close(watch)
