@@ -199,6 +199,7 @@ private:
     const int lock_;  // of the folder, until nothing is dirty
     Served served_;
     fuse_session* session_ = nullptr;
+    std::string mountpoint_;
     std::thread thread_;
     std::atomic<bool> over_{false};
     int ended_ = -1;
@@ -214,6 +215,7 @@ bool FuseMount::start(const std::string& path, const std::string& mountpoint,
     session_ = fuse_session_new(&arguments, &functions, sizeof functions, &served_);
     fuse_opt_free_args(&arguments);
     ended_ = eventfd(0, EFD_CLOEXEC);
+    mountpoint_ = absolute(mountpoint);  // a look through the mount would wait for this thread
     if (session_ == nullptr || ended_ < 0 ||
         fuse_session_mount(session_, mountpoint.c_str()) != 0) {
         const std::lock_guard lock(complaint().mutex);
@@ -244,7 +246,9 @@ void FuseMount::serve(unsigned threads_max) {
 
 void FuseMount::stop() {
     if (!thread_.joinable()) return;
-    if (!over_) fuse_session_unmount(session_);
+    // libfuse's own call would close the device at once. A thread may be about to read a request
+    // from it: it would read from the file that has got the number, and write its answer there.
+    if (!over_) (void)unmount_lazily(mountpoint_);
     fuse_session_exit(session_);
     // The loop notices when its sleep ends; the signal may come just before that begins.
     while (!over_) {
@@ -252,6 +256,13 @@ void FuseMount::stop() {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     thread_.join();
+    // No thread uses the device any more. Programs that have files of the mount open get errors
+    // from now on, and do not wait.
+    const int none = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (none >= 0) {
+        dup3(none, fuse_session_fd(session_), O_CLOEXEC);
+        close(none);
+    }
 }
 
 }  // namespace

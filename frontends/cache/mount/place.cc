@@ -55,8 +55,8 @@ std::optional<Mounted> mounted_at(const std::string& mountpoint) {
     return found;
 }
 
-// Returns a path without links, dots and slashes at the end, of which the last name may be a mount
-// that does not answer.
+}  // namespace
+
 std::string absolute(const std::string& path) {
     std::string trimmed = path;
     while (trimmed.size() > 1 && trimmed.back() == '/') trimmed.pop_back();
@@ -79,6 +79,8 @@ bool unmount_lazily(const std::string& mountpoint) {
     int status = 0;
     return child > 0 && waitpid(child, &status, 0) == child && status == 0;
 }
+
+namespace {
 
 // Removes mounts whose process is gone.
 bool remove_stale(const std::string& mountpoint, std::string* error) {

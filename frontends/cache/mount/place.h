@@ -12,6 +12,12 @@ int open_shown_folder(const std::string& path, int* lock, std::string* error);
 // Removes what a killed process left at `mountpoint`, and checks that a mount may go there: a
 // folder, over which no other mount of this kind lies, and not inside `path`.
 bool prepare_mountpoint(const std::string& path, const std::string& mountpoint, std::string* error);
+// Returns a path without links, dots and slashes at the end, of which the last name may be a mount
+// that does not answer.
+std::string absolute(const std::string& path);
+// Takes a mount away from its place. Programs that have files of it open keep them. Returns false
+// if it cannot.
+bool unmount_lazily(const std::string& mountpoint);
 // Lets the kernel read ahead as many bytes as one request takes, if this user may decide that.
 void set_readahead(const std::string& mountpoint, unsigned size);
 
