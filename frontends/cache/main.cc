@@ -88,24 +88,30 @@ std::optional<FileCache> make_cache(const Options& options, Log* log, std::strin
     for (const Device& device : devices) opened.push_back(device.name());
     *error = why_too_large(options, opened);
     if (!error->empty()) return std::nullopt;
-    auto cache = FileCache::create({.devices = devices,
-                                    .size = options.cache_size,
-                                    .chunk_size = static_cast<uint32_t>(options.chunk_size),
-                                    .dirty_size_max = options.dirty_size_max,
-                                    .shared = !options.socket.empty(),
-                                    .write_on_close = false,
-                                    .reopens_nameless = !options.mountpoint.empty(),
-                                    .keep_free = options.keep_free,
-                                    .tier = options.tier,
-                                    .tier_size = options.tier_size,
-                                    .tier_root = real_path(options.path),
-                                    .tier_writes = options.tier_writes,
-                                    .tier_failed =
-                                        [log, tier = options.tier](const Status& status) {
-                                            log->line(tier +
-                                                      ": is no longer used: " + status.message());
-                                        },
-                                    .write_failed = write_failed(log)});
+    auto cache = FileCache::create(
+        {.devices = devices,
+         .size = options.cache_size,
+         .chunk_size = static_cast<uint32_t>(options.chunk_size),
+         .dirty_size_max = options.dirty_size_max,
+         .shared = !options.socket.empty(),
+         .write_on_close = false,
+         .reopens_nameless = !options.mountpoint.empty(),
+         .keep_free = options.keep_free,
+         .tier = options.tier,
+         .tier_size = options.tier_size,
+         .tier_root = real_path(options.path),
+         .tier_writes = options.tier_writes,
+         .tier_failed =
+             [log, tier = options.tier](const Status& status) {
+                 log->line(tier + ": is no longer used: " + status.message());
+             },
+         .log_ended =
+             [log, tier = options.tier](const std::string& line) { log->line(tier + ": " + line); },
+         .write_failed = write_failed(log)});
+    if (!cache.ok() && cache.status().origin() == std::string_view("log")) {
+        *error = why_no_log(options, cache.status());
+        return std::nullopt;
+    }
     if (!cache.ok()) {
         const bool of_tier = cache.status().origin() == std::string_view("tier");
         const std::string of_device = devices.size() == 1 ? devices[0].name() : options.device;
@@ -215,10 +221,15 @@ bool write_back_all(const Options& options, const FileCache& cache, Report* repo
     do {
         report->writing(cache.statistics().dirty_size);
     } while (written.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready);
-    const Status status = written.get();
+    Status status = written.get();
     const FileCacheStatistics end = cache.statistics();
+    const bool is_written = status.ok();
+    if (is_written) status = cache.end_log();
     std::string failure;
-    if (!status.ok())
+    if (is_written && !status.ok())
+        failure = options.path + ": all is written, but the log in " + options.tier +
+                  " stays: " + status.message() + " (start again with that --tier)";
+    else if (!status.ok())
         failure = options.path + ": " + std::to_string(end.dirty_size) +
                   " bytes could not be written: " + status.message();
     else if (end.bytes_lost > 0)

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "penstock/file_cache.h"
+
 namespace penstock::cache_service {
 namespace {
 
@@ -70,6 +72,21 @@ std::string why_no_tier(const Options& options) {
             return begin + "the folder that is cached must not lie in the tier";
     }
     return why_no_room(options, uint64_t{space.f_bavail} * space.f_frsize);
+}
+
+std::string why_no_log(const Options& options, const Status& status) {
+    const std::string begin = options.path + ": ";
+    const auto log = FileCache::unfinished_log(real_path(options.path));
+    if (!log.ok() || (status.error_number() != ESTALE && status.error_number() != EBUSY))
+        return begin + status.message();
+    const UnfinishedLog& found = log.value();
+    if (status.error_number() == EBUSY)
+        return begin + "its files have a log of writes already, in " + found.folder + " of " +
+               found.host + " (if no process uses that, remove " + found.path +
+               "/.penstock-log, which gives it up)";
+    return begin + "what was synced last is in a log in " + found.folder +
+           ", and not in the files yet (start with --tier " + found.folder +
+           "; to give it up, remove " + found.path + "/.penstock-log)";
 }
 
 }  // namespace penstock::cache_service

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "options.h"
+#include "penstock/status.h"
 
 namespace penstock::cache_service {
 
@@ -11,5 +12,7 @@ namespace penstock::cache_service {
 std::string real_path(const std::string& path);
 // Returns why the tier that the options name cannot be, as a line; empty: it may be tried.
 std::string why_no_tier(const Options& options);
+// Returns why a cache cannot start beside a log of writes, as a line.
+std::string why_no_log(const Options& options, const Status& status);
 
 }  // namespace penstock::cache_service

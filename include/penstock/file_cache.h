@@ -52,17 +52,28 @@ struct FileCacheOptions {
     uint64_t tier_size = 0;  // bytes, all taken at start; 0: 16 GiB, or half of what is free there
     // The folder below which the cached files lie: a log of writes in `tier` is named after it.
     // What such a log has of an earlier cache, which was killed, goes to the files before create()
-    // returns. Empty: there is no log.
+    // returns, unless files were used without it since. While there is a log, a small file in this
+    // folder, .penstock-log, says which. Empty: there is no log, and none is looked for.
     std::string tier_root = {};
     // A sync is durable in the log, and the files get its bytes later, when they are written back.
     // Only where the host can address the memory of all devices.
     bool tier_writes = false;
     // Is called once, by a thread of the cache, when the tier can no longer be used.
     std::function<void(const Status&)> tier_failed = {};
+    // The same when its log can no longer be used, with a line that says why. By then all that the
+    // log had is in the files.
+    std::function<void(const std::string&)> log_ended = {};
     // Is called with the path of a file when its write-back fails for the first time or for another
     // cause, and with success when storage takes its bytes again. By any thread that uses the
     // cache, so it must not call the cache.
     std::function<void(const std::string& path, const Status&)> write_failed = {};
+};
+
+// Where a log of writes is that may be ahead of the files below a folder.
+struct UnfinishedLog {
+    std::string path;    // of the folder that was cached
+    std::string host;    // the name of the machine
+    std::string folder;  // FileCacheOptions::tier
 };
 
 // What other processes map to read what is cached (abi/chunk_table.h). The descriptors are the
@@ -208,8 +219,14 @@ public:
     // dirty bytes were lost the file has what storage has, and its next sync() fails with EIO,
     // once. Blocks. Errors: EINVAL for a size below one slab, no device, or a chunk size out of
     // range; ENOMEM names the device. Of the tier: those of open(2) for the folder; ENOSPC;
-    // EOPNOTSUPP where its file system cannot reserve space.
+    // EOPNOTSUPP where its file system cannot reserve space. Of the log, with the origin "log":
+    // ESTALE, what was synced is in a log that `tier` does not have, and whose process was killed
+    // (unfinished_log() tells where); EBUSY, with `tier_writes`, a process uses such a log; those
+    // of storage for the file .penstock-log.
     [[nodiscard]] static Result<FileCache> create(const FileCacheOptions& options);
+    // Returns which log may be ahead of the files below `root`, an absolute path: a process uses
+    // it, or was killed. Errors: ENOENT, there is none; EUCLEAN, a file .penstock-log is damaged.
+    [[nodiscard]] static Result<UnfinishedLog> unfinished_log(const std::string& root);
 
     // Takes over a descriptor, whose access decides what reads and writes may do. A file that is
     // known by device and inode shares its chunks: all its users see the same bytes. The descriptor
@@ -235,6 +252,10 @@ public:
     // Writes back what is dirty in any file, without waiting for the disk. Errors: the last of
     // those because of which something is still dirty.
     Status flush() const;
+    // Ends the log of writes, after flush(): all syncs go to storage from then on. The last copy of
+    // the cache does so too, and cannot tell an error. Blocks. Errors: those of storage; then the
+    // log has what is not durable there, and the next start with this tier brings it back.
+    Status end_log() const;
     // Gives memory back, of the device that has least free, slab by slab until it is `size` bytes
     // or more: clean memory at once, dirty memory after its write-back. It stays free until grow().
     // Blocks, at most `limit` beside a write that has begun. Returns how many bytes it gave, fewer

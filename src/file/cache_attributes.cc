@@ -155,6 +155,7 @@ Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function
     }
     // A name may go that comes back when power is lost: then the file must have what was synced.
     Inode* const kept = log_ == nullptr || sets_mtime || !described ? nullptr : hold_log(before);
+    if (log_ != nullptr) (void)log_->extend_life();
     const int error = change();
     if (kept != nullptr) release_log(*kept);
     if (error != 0) return {error, "file cache", "the file below cannot be changed so"};

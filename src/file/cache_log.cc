@@ -19,6 +19,7 @@
 #include "base/torn_reads.h"
 #include "file/cache_of_files.h"
 #include "file/file_birth.h"
+#include "file/log_marker.h"
 #include "storage/system_calls.h"
 
 namespace penstock::file {
@@ -29,37 +30,6 @@ constexpr auto kRetryEvery = std::chrono::seconds(1);
 constexpr Status kLost{EIO, "fsync", "storage has lost bytes; they are in the log of the tier"};
 
 }  // namespace
-
-Status CacheOfFiles::open_log() {
-    if (options_.tier_root.empty())
-        return options_.tier_writes ? Status{EINVAL, "tier", "no folder is named for its log"}
-                                    : Status{};
-    if (options_.tier_writes && !std::ranges::all_of(options_.devices, &Device::host_addressable))
-        return {EINVAL, "tier", "writes go there only from a cache in host memory"};
-    struct stat state {};
-    const auto names = log_names(options_.tier, options_.tier_root);
-    const bool found = std::ranges::any_of(names, [&](const std::string& name) {
-        return storage::system::stat(name.c_str(), &state) == 0;
-    });
-    if (!found && !options_.tier_writes) return {};
-    auto log = WriteLog::open(options_.tier, options_.tier_root, tier_->size() / 8);
-    if (!log.ok()) return log.status();
-    auto told = recover_log(*log.value(), options_.tier, options_.tier_root);
-    if (!told.ok()) return told.status();
-    counts_.tier_bytes_recovered = told.value().bytes;
-    counts_.tier_kept = told.value().kept;
-    if (!options_.tier_writes) {
-        (void)log.value()->remove();
-        return {};
-    }
-    if (Status status = log.value()->reserve(); !status.ok()) {
-        (void)log.value()->remove();  // it has no records
-        return status;
-    }
-    log_ = std::move(log.value());
-    logged_.resize(memory_.slab_count() * kSlabChunks);
-    return {};
-}
 
 // Knows the file of an inode for the log. Another file may have had its number before.
 void CacheOfFiles::meet_in_log(Inode& inode, const FileBelow& below) {
@@ -247,7 +217,7 @@ Status CacheOfFiles::sync_to_storage(Inode& inode, bool data_only) {
         // Of a log that is broken and cannot be ended any record may come back.
         live = (inode.log.is_logged() || broken) && !log_ended_;
     }
-    if (live && (broken || !forget_in_log(inode, sequence).ok())) return end_log();
+    if (live && (broken || !forget_in_log(inode, sequence).ok())) return end_broken_log();
     const std::lock_guard lock(mutex_);
     inode.log.in_storage = !inode.log.nameless;
     if (inode.log.last <= sequence && inode.log.appending == 0) inode.log.forget();
@@ -423,13 +393,13 @@ Status CacheOfFiles::drain_log() {
     return log_->failure().ok() ? status : give_up_log();
 }
 
-Status CacheOfFiles::end_log() {
+Status CacheOfFiles::end_broken_log() {
     const std::lock_guard alone(drain_mutex_);
     return give_up_log();
 }
 
 // Ends the use of a log that cannot be written: all that it has goes to storage, and it is removed.
-// Requires drain_mutex_.
+// Requires drain_mutex_. On an error the log counts as before.
 Status CacheOfFiles::give_up_log() {
     const std::string why = log_->failure().message();
     Lock lock(mutex_);
@@ -438,20 +408,43 @@ Status CacheOfFiles::give_up_log() {
     for (const size_t half : {0u, 1u})
         if (Status status = store_all_logged(lock, half); !status.ok()) return status;
     lock.unlock();
-    // If power is lost now, the names may be back: then without records.
-    bool gone = true;
-    for (const int half : {0, 1}) gone = log_->reset(half).ok() && gone;
-    gone = log_->remove() || gone;
+    // From now on the log is older than storage. If its disk is back later, that must be known.
+    if (Status status = remove_marker(log_root_->get()); !status.ok()) return status;
+    for (const int half : {0, 1}) (void)log_->reset(half);
+    (void)log_->remove();
     lock.lock();
     log_ended_ = true;
     draining_half_ = -1;
     for (const size_t half : {0u, 1u}) forget_half(half);
-    counts_.tier_log_error = why + "; writes go to storage";
-    // Its records are older than what storage gets from now on.
-    if (!gone)
-        counts_.tier_log_error += ". Its files in " + options_.tier +
-                                  " cannot be removed: do so before the next start";
+    const std::string line = why + "; writes go to storage";
+    counts_.tier_log_error = line;
+    lock.unlock();
+    if (options_.log_ended != nullptr) options_.log_ended(line);
     return {};
+}
+
+// Ends a log in good order. Errors: those of storage; then the log counts as before.
+Status CacheOfFiles::end_log() {
+    if (log_ == nullptr) return {};
+    const std::lock_guard alone(drain_mutex_);
+    {
+        Lock lock(mutex_);
+        if (log_ended_) return {};
+        log_broken_ = true;  // nothing new goes there
+        const auto appends = [](const auto& one) {
+            return one.second != nullptr && one.second->log.appending > 0;
+        };
+        while (std::ranges::any_of(inodes_, appends)) changed_.wait(lock);
+    }
+    Status status;
+    for (int i = 0; i < 2 && status.ok(); ++i) status = drain_half();  // one may be under way
+    if (!log_->failure().ok()) return give_up_log();
+    if (status.ok()) status = remove_marker(log_root_->get());
+    if (status.ok()) (void)log_->remove();  // without the marker it counts for nothing
+    const std::lock_guard lock(mutex_);
+    log_ended_ = status.ok();
+    log_broken_ = false;
+    return status;
 }
 
 // The thread that drains the log.
@@ -464,6 +457,8 @@ void CacheOfFiles::drain() {
         const auto age = std::chrono::nanoseconds(
             log_since_ns_ == 0 ? 0 : base::monotonic_ns() - log_since_ns_);
         lock.unlock();
+        (void)log_->check_names();
+        if (log_->size() > 0) (void)log_->extend_life();
         if (age > options_.dirty_age || log_->size() > log_->size_max() / 2 ||
             draining_half_ >= 0 || !log_->failure().ok())
             pause = drain_log().ok() ? kLookEvery : kRetryEvery;

@@ -177,7 +177,7 @@ TEST_F(CacheLogTest, ACrashBeforeAHalfIsEmptiedBringsNothingOldBack) {
         std::filesystem::copy_file(name, copy + name.substr(name.rfind('/')));
     const auto log = file::WriteLog::open(copy, folder_, 1 << 20);
     ASSERT_TRUE(log.ok());
-    ASSERT_TRUE(file::recover_log(*log.value(), copy, folder_).ok());
+    ASSERT_TRUE(file::recover_log(*log.value(), log.value()->generation(0), copy, folder_).ok());
     EXPECT_EQ(bytes_of(a)[0], std::byte{0});
     EXPECT_EQ(std::memcmp(&bytes_of(b)[100'000], "kept", 4), 0);
 }

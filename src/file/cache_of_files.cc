@@ -62,9 +62,9 @@ Result<std::shared_ptr<CacheOfFiles>> CacheOfFiles::create(const FileCacheOption
                                      made->options_.devices);
         if (!tier.ok()) return tier.status();
         made->tier_ = std::move(tier.value());
-        if (Status status = made->open_log(); !status.ok()) return status;
         made->tier_thread_ = std::thread([self = made.get()] { self->fill_tier(); });
     }
+    if (Status status = made->open_log(); !status.ok()) return status;
     if (made->log_ != nullptr)
         made->drain_thread_ = std::thread([self = made.get()] { self->drain(); });
     made->thread_ = std::thread([self = made.get()] { self->work(); });
@@ -89,7 +89,8 @@ CacheOfFiles::~CacheOfFiles() {
     for (std::thread* thread : {&thread_, &retry_thread_, &watch_, &tier_thread_, &drain_thread_})
         if (thread->joinable()) thread->join();
     for (std::thread& reader : readers_ahead_) reader.join();
-    if (log_ != nullptr && log_->size() == 0) (void)log_->remove();
+    // What the log has otherwise waits for the next start.
+    if (log_ != nullptr && log_->size() == 0) (void)end_log();
 }
 
 std::byte* CacheOfFiles::address(ChunkId id) const {
@@ -307,6 +308,7 @@ Result<bool> CacheOfFiles::write_through(Lock& lock, Inode& inode, const FileBel
     ++inode.writing;
     const bool any_lost = counts_.devices_lost > 0;
     lock.unlock();
+    if (log_ != nullptr) (void)log_->extend_life();
     const auto file = file_for_host(below, any_lost);
     const Status status = file.ok() ? file.value().write(from, size, offset).status()
                                     : file.status();

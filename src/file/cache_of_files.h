@@ -36,6 +36,7 @@
 #include "penstock/file.h"
 #include "penstock/file_cache.h"
 #include "storage/storage.h"
+#include "storage/system_calls.h"
 
 namespace penstock::file {
 
@@ -131,6 +132,7 @@ public:
     void forget_nameless(int descriptor);
     Status change(int descriptor, bool sets_mtime, const std::function<int()>& change);
     Status flush();
+    Status end_log();
     Result<uint64_t> give_back(uint64_t size, std::chrono::nanoseconds limit);
     Result<uint64_t> grow(uint64_t size);
     [[nodiscard]] uint64_t size_of(const Inode& inode) const;
@@ -300,6 +302,7 @@ private:
         chunk_cache::Range range;
     };
     Status open_log();
+    Status take_over_log(std::unique_ptr<WriteLog>* log);
     [[nodiscard]] bool logs(const Inode& inode) const;
     void meet_in_log(Inode& inode, const FileBelow& below);
     std::vector<ToLog> take_unlogged(Inode& inode, std::span<const ChunkId> chunks);
@@ -319,7 +322,7 @@ private:
     void forget_half(size_t half);
     Status drain_half();
     Status drain_log();
-    Status end_log();
+    Status end_broken_log();
     Status give_up_log();
     void drain();
     Status store(Inode& inode, bool durable, bool data_only, uint64_t* sequence = nullptr);
@@ -359,11 +362,12 @@ private:
     std::condition_variable wake_watch_;
     chunk_cache::ChunkCache chunks_;
     std::unique_ptr<HostWindow> window_;  // null: the host can address the chunks
-    std::unique_ptr<WriteLog> log_;       // null: there is none
-    std::vector<bool> logged_;            // of each chunk: the log has what is dirty in it
+    std::unique_ptr<storage::system::ScopedDescriptor> log_root_;  // the folder that is cached
+    std::unique_ptr<WriteLog> log_;                                // null: there is none
+    std::vector<bool> logged_;   // of each chunk: the log has what is dirty in it
     uint64_t log_since_ns_ = 0;  // when it got its first record since the last turn; 0: none
     bool log_broken_ = false;    // it may lack what was made durable: it is to be ended
-    bool log_ended_ = false;     // it could not be written
+    bool log_ended_ = false;     // it could not be written, or is no longer needed
     std::mutex drain_mutex_;     // of the thread that drains it; taken before all others
     std::atomic<int> draining_half_ = -1;  // that is not empty yet, though the other one is in use
     std::unique_ptr<FastTier> tier_;       // null: there is none

@@ -2,7 +2,11 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
+#include <cerrno>
+
 #include "file/cache_of_files.h"
+#include "file/log_marker.h"
 #include "storage/system_calls.h"
 
 namespace penstock {
@@ -13,6 +17,21 @@ Result<FileCache> FileCache::create(const FileCacheOptions& options) {
     FileCache cache;
     cache.cache_ = std::move(made.value());
     return cache;
+}
+
+Result<UnfinishedLog> FileCache::unfinished_log(const std::string& root) {
+    Status none{ENOENT, "log", "there is none"};
+    for (std::string path = root; !path.empty();) {
+        const storage::system::ScopedDescriptor folder(
+            storage::system::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        const auto marker = file::read_marker(folder.get());
+        if (marker.ok() && file::is_of(marker.value(), folder.get(), path))
+            return UnfinishedLog{path, marker.value().host, marker.value().folder};
+        if (!marker.ok() && marker.status().error_number() == EUCLEAN) none = marker.status();
+        const size_t slash = path == "/" ? std::string::npos : path.rfind('/');
+        path.resize(slash == std::string::npos ? 0 : std::max<size_t>(slash, 1));
+    }
+    return none;
 }
 
 Result<CachedFile> FileCache::adopt(int descriptor) const {
@@ -49,6 +68,7 @@ Status FileCache::change(int descriptor, bool sets_mtime,
 }
 void FileCache::forget_nameless(int descriptor) const { cache_->forget_nameless(descriptor); }
 Status FileCache::flush() const { return cache_->flush(); }
+Status FileCache::end_log() const { return cache_->end_log(); }
 
 Result<uint64_t> FileCache::give_back(uint64_t size, std::chrono::milliseconds limit) const {
     return cache_->give_back(size, limit);

@@ -3,10 +3,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <map>
 
 #include "file/file_birth.h"
@@ -28,6 +31,7 @@ struct Entry {
 using Entries = std::vector<Entry>;
 
 constexpr int kEnd = -1;
+constexpr int kOutOfDate = -2, kChanged = -3;  // beside errnos: why bytes are not put into a file
 
 // Reads all of a range. Returns 0, kEnd where the file ends before, or an errno.
 int read_all(int file, void* to, uint64_t size, uint64_t offset) {
@@ -141,10 +145,17 @@ int find_below(int root, const std::string& path) {
     }
 }
 
-// Puts the records of a file into the one that was found, if that is the file which they mean.
-// Returns whether it is.
-bool put(const WriteLog& log, const LoggedFile& wanted, int found, Place* place,
-         LogRecovery* told) {
+// Returns whether a file was changed after the process of the log had ended: by another program,
+// which may have written newer bytes.
+bool is_changed_since(const WriteLog& log, const struct stat& state) {
+    const int64_t until = log.lived_until_ns();
+    const int64_t changed = state.st_ctim.tv_sec * int64_t{1'000'000'000} + state.st_ctim.tv_nsec;
+    return until != 0 && changed > until;
+}
+
+// Looks at the file that was found, and returns whether it is the one which the records mean. If
+// so, and `told` is not null, puts the records into it, unless it was changed.
+bool put(WriteLog& log, const LoggedFile& wanted, int found, Place* place, LogRecovery* told) {
     LoggedFile there;
     struct stat state {};
     if (found < 0 || system::fstat(found, &state) != 0 || !S_ISREG(state.st_mode) ||
@@ -155,6 +166,13 @@ bool put(const WriteLog& log, const LoggedFile& wanted, int found, Place* place,
         (there.device != wanted.device && wanted.birth_ns == 0))
         return false;
     place->found = true;
+    if (told == nullptr && is_changed_since(log, state)) place->error = kChanged;
+    if (told == nullptr || place->error == kChanged) return true;
+    // What this changes from now on is not taken for another program's change, if it is killed too.
+    if (Status status = log.extend_life(); !status.ok()) {
+        place->error = status.error_number();
+        return true;
+    }
     // The same file, whichever has its name by now.
     const system::ScopedDescriptor opened(
         system::open(("/proc/self/fd/" + std::to_string(found)).c_str(), O_WRONLY | O_CLOEXEC));
@@ -165,7 +183,7 @@ bool put(const WriteLog& log, const LoggedFile& wanted, int found, Place* place,
 }
 
 // Looks for files by their inode numbers in an open folder and below, on whichever file system.
-void search(const WriteLog& log, int folder, Places* places, size_t* left, LogRecovery* told) {
+void search(WriteLog& log, int folder, Places* places, size_t* left, LogRecovery* told) {
     std::vector<system::FolderEntry> entries;
     if (system::list_folder(folder, &entries) != 0) return;
     for (const system::FolderEntry& entry : entries) {
@@ -183,9 +201,10 @@ void search(const WriteLog& log, int folder, Places* places, size_t* left, LogRe
     }
 }
 
-// Puts records into the files that are there.
-void put_all(const WriteLog& log, int root, Places* places, LogRecovery* told) {
+// Puts records into the files that are there. `told` null: only looks which were changed.
+void put_all(WriteLog& log, int root, Places* places, LogRecovery* told) {
     size_t left = 0;
+    for (auto& [file, place] : *places) place.found = false;
     for (auto& [file, place] : *places) {
         const system::ScopedDescriptor found(find_below(root, place.entries.back().path));
         if (!put(log, file, found.get(), &place, told)) ++left;
@@ -226,18 +245,23 @@ uint64_t bytes_of(const Entries& entries) {
     return bytes;
 }
 
+std::string reason_of(int error) {
+    if (error == kOutOfDate) return "the log is out of date: files were used without it since";
+    return error == kChanged ? "the file was changed since" : std::strerror(error);
+}
+
 // Tells of bytes that are in a kept file.
 std::string line_of(const Entries& entries, const std::string& root, int error,
                     const std::string& name) {
     return root + "/" + entries.back().path + ": " + std::to_string(bytes_of(entries)) +
-           " bytes that were synced could not be put there (" + std::strerror(error) +
+           " bytes that were synced could not be put there (" + reason_of(error) +
            "); they are in " + name;
 }
 
 // Tells of a size that the file did not get.
 std::string line_of_size(const Entries& entries, const std::string& root, int error) {
     return root + "/" + entries.back().path + ": a size in the log could not be set there (" +
-           std::strerror(error) + ")";
+           reason_of(error) + ")";
 }
 
 Status sync_folder(const std::string& folder) {
@@ -247,21 +271,8 @@ Status sync_folder(const std::string& folder) {
     return {errno, "tier", "the names of what is kept cannot be made durable"};
 }
 
-}  // namespace
-
-Result<LogRecovery> recover_log(WriteLog& log, const std::string& folder, const std::string& root) {
-    LogRecovery told;
-    Entries all;
-    for (const int half : {0, 1})
-        if (const int error = read_half(log, half, &all); error != 0)
-            return Status{error, "tier", "its log cannot be read, and stays"};
-    // Where the folder itself does not answer, no file counts as gone.
-    const system::ScopedDescriptor below(
-        all.empty() ? -1 : system::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    std::vector<system::FolderEntry> listed;
-    if (!all.empty() && (below.get() < 0 || system::list_folder(below.get(), &listed) != 0))
-        return Status{errno, "tier", "its log stays, since the folder of its files cannot be read"};
-    std::ranges::stable_sort(all, {}, [](const Entry& entry) { return entry.record.sequence; });
+// Returns the records that are not forgotten, by their files and in their order.
+Places places_of(const Entries& all) {
     std::map<LoggedFile, uint64_t> forgotten;
     for (const Entry& entry : all)
         if (entry.record.kind == Kind::kForget)
@@ -272,16 +283,22 @@ Result<LogRecovery> recover_log(WriteLog& log, const std::string& folder, const 
         if (entry.record.kind != Kind::kForget &&
             entry.record.sequence > forgotten[entry.record.file])
             places[entry.record.file].entries.push_back(entry);
-    put_all(log, below.get(), &places, &told);
+    return places;
+}
+
+// Puts what has no place into files in `folder`, durably. Errors: those of storage; then it has
+// made none.
+Status keep_all(const WriteLog& log, const Places& places, const std::string& folder,
+                const std::string& root, LogRecovery* told) {
     Status nowhere;
     std::vector<std::string> made;
     for (const auto& [file, place] : places) {
         const Entries& entries = place.entries;
         const int error = place.error, refused = place.refused;
-        if (error == 0) ++told.files;
+        if (error == 0) ++told->files;
         if (error == 0 && refused == 0) continue;
         if (error == 0 || bytes_of(entries) == 0) {
-            told.kept.push_back(line_of_size(entries, root, error == 0 ? refused : error));
+            told->kept.push_back(line_of_size(entries, root, error == 0 ? refused : error));
             continue;
         }
         const std::string name = keep(log, entries, folder);
@@ -290,14 +307,81 @@ Result<LogRecovery> recover_log(WriteLog& log, const std::string& folder, const 
             continue;  // the other files get what is theirs
         }
         made.push_back(name);
-        told.kept.push_back(line_of(entries, root, error, name));
+        told->kept.push_back(line_of(entries, root, error, name));
     }
     if (nowhere.ok() && !made.empty()) nowhere = sync_folder(folder);
-    if (!nowhere.ok()) {
-        // The log still has these bytes, and the next start keeps them again.
+    // Else the log still has these bytes, and the next start keeps them again.
+    if (!nowhere.ok())
         for (const std::string& name : made) (void)system::unlink(name.c_str());
-        return nowhere;
+    return nowhere;
+}
+
+// Keeps what the log has of files that were changed since, and has the log forget them: another
+// recovery, if this one is killed, could not tell their changes from its own.
+Status keep_changed(WriteLog& log, Places* places, const Entry& last, const std::string& folder,
+                    const std::string& root, LogRecovery* told) {
+    Places changed;
+    for (auto place = places->begin(); place != places->end();) {
+        const auto next = std::next(place);
+        if (place->second.error == kChanged) changed.insert(places->extract(place));
+        place = next;
     }
+    if (changed.empty()) return {};
+    if (Status status = keep_all(log, changed, folder, root, told); !status.ok()) return status;
+    log.continue_after(last.record.sequence, last.half);
+    for (const auto& [file, place] : changed) {
+        LogRecord record;
+        record.file = file;
+        record.offset = last.record.sequence;
+        record.kind = Kind::kForget;
+        const auto appending = log.begin();
+        if (Status status = log.append(record, {}, {}); !status.ok()) return status;
+    }
+    return log.make_durable();
+}
+
+bool is_read_only(int folder) {
+    struct statfs state {};
+    return system::fstatfs(folder, &state) == 0 && (state.f_flags & ST_RDONLY) != 0;
+}
+
+}  // namespace
+
+Result<LogRecovery> recover_log(WriteLog& log, uint64_t generation, const std::string& folder,
+                                const std::string& root) {
+    LogRecovery told;
+    Entries all;
+    bool is_current = true;
+    for (const int half : {0, 1}) {
+        const size_t before = all.size();
+        if (const int error = read_half(log, half, &all); error != 0)
+            return Status{error, "tier", "its log cannot be read, and stays"};
+        // A new generation is given to empty halves alone.
+        if (all.size() > before && log.generation(half) != generation) is_current = false;
+    }
+    // Where the folder itself does not answer, no file counts as gone.
+    const system::ScopedDescriptor below(
+        all.empty() ? -1 : system::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    std::vector<system::FolderEntry> listed;
+    if (!all.empty() && (below.get() < 0 || system::list_folder(below.get(), &listed) != 0))
+        return Status{errno, "tier", "its log stays, since the folder of its files cannot be read"};
+    if (!all.empty() && is_current && is_read_only(below.get()))
+        return Status{
+            EROFS, "tier",
+            "its log stays, since the file system of its files is read-only now (mount it "
+            "for writing)"};
+    std::ranges::stable_sort(all, {}, [](const Entry& entry) { return entry.record.sequence; });
+    Places places = places_of(all);
+    if (is_current && !places.empty()) {
+        put_all(log, below.get(), &places, nullptr);
+        if (Status status = keep_changed(log, &places, all.back(), folder, root, &told);
+            !status.ok())
+            return status;
+        put_all(log, below.get(), &places, &told);
+    }
+    if (!is_current)
+        for (auto& [file, place] : places) place.error = kOutOfDate;
+    if (Status status = keep_all(log, places, folder, root, &told); !status.ok()) return status;
     // The older half first: else a crash now would leave its records alone, to be replayed over
     // what the newer ones have put there.
     std::array<uint64_t, 2> last{};
@@ -306,7 +390,7 @@ Result<LogRecovery> recover_log(WriteLog& log, const std::string& folder, const 
     for (const int half : {older, 1 - older})
         if (Status status = log.key(half) == 0 ? Status{} : log.reset(half); !status.ok())
             return status;
-    if (!all.empty()) log.continue_after(all.back().record.sequence);
+    if (!all.empty()) log.continue_after(log.last_sequence() + all.back().record.sequence, 0);
     return told;
 }
 

@@ -2,6 +2,7 @@
 // Blocks. No other thread or process may use the log or the files meanwhile.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,12 @@ struct LogRecovery {
 
 // Replays the records of a log whose files lie below `root`, makes them durable and empties the
 // log. Bytes of a file that is gone, or that cannot be written, are put into a new file in
-// `folder`, at the offsets that they had. Errors: those of storage where even that fails, or where
-// `root` or the log cannot be read; then the log is as it was, and the other files have their
+// `folder`, at the offsets that they had. So are those of a log that is out of date: files may have
+// newer ones. Errors: those of storage where even that fails, or where `root` or the log cannot be
+// read; EROFS, `root` is read-only; then the log is as it was, and the other files have their
 // bytes.
-Result<LogRecovery> recover_log(WriteLog& log, const std::string& folder, const std::string& root);
+//   generation  that storage knows; 0: it knows of no log
+Result<LogRecovery> recover_log(WriteLog& log, uint64_t generation, const std::string& folder,
+                                const std::string& root);
 
 }  // namespace penstock::file

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 
 #include "storage/system_calls.h"
 
@@ -56,19 +57,26 @@ Status open_half(const std::string& path, int* file) {
     return {};
 }
 
-// Reads the key of a half. It is 0 where the half never got one.
-Status read_key(int file, uint64_t* key) {
-    LogHeader header;
-    header.magic = 0;
+// Reads as much of a value as a file has.
+template <class Value>
+Status read_value(int file, uint64_t offset, Value* value) {
     uint64_t done = 0;
-    while (done < sizeof header) {
-        const ssize_t got = system::pread(file, reinterpret_cast<std::byte*>(&header) + done,
-                                          sizeof header - done, static_cast<off_t>(done));
+    while (done < sizeof *value) {
+        const ssize_t got = system::pread(file, reinterpret_cast<std::byte*>(value) + done,
+                                          sizeof *value - done, static_cast<off_t>(offset + done));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return {errno, "tier", "its log cannot be read"};
         if (got == 0) break;
         done += static_cast<uint64_t>(got);
     }
+    return {};
+}
+
+// Reads the header of a half. Its key is 0 where the half never got one.
+Status read_header(int file, LogHeader* out) {
+    LogHeader header;
+    header.magic = 0;
+    if (Status status = read_value(file, 0, &header); !status.ok()) return status;
     constexpr uint64_t kVersion = uint64_t{0xff} << 56;
     if (header.magic == 0 && header.key == 0) return {};
     if (header.magic != LogHeader::kMagic && ((header.magic ^ LogHeader::kMagic) & ~kVersion) == 0)
@@ -79,7 +87,7 @@ Status read_key(int file, uint64_t* key) {
         header.checksum != checksum_of(header))
         return {EUCLEAN, "tier",
                 "its log is damaged (remove penstock-log-* there, which loses what they have)"};
-    *key = header.key;
+    *out = header;
     return {};
 }
 
@@ -108,6 +116,11 @@ uint32_t checksum_of(const LogRecord& record, std::string_view path,
     return crc32c(of_path, bytes);
 }
 
+uint32_t checksum_of(LogLife life) {
+    life.checksum = 0;
+    return crc32c(0, bytes_of(life));
+}
+
 uint32_t checksum_of(LogHeader header) {
     header.checksum = 0;
     return crc32c(0, bytes_of(header));
@@ -129,9 +142,17 @@ Result<std::unique_ptr<WriteLog>> WriteLog::open(const std::string& folder, cons
     log->paths_ = log_names(folder, root);
     for (size_t half = 0; half < 2; ++half) {
         Status status = open_half(log->paths_[half], &log->files_[half]);
-        if (status.ok()) status = read_key(log->files_[half], &log->keys_[half]);
+        LogHeader header;
+        if (status.ok()) status = read_header(log->files_[half], &header);
         if (!status.ok()) return status;
+        log->keys_[half] = header.key;
+        log->generations_[half] = header.generation;
     }
+    LogLife life;
+    if (Status status = read_value(log->files_[0], LogLife::kOffset, &life); !status.ok())
+        return status;
+    if (life.generation == log->generations_[0] && life.checksum == checksum_of(life))
+        log->lived_until_ns_ = life.until_ns;
     // The names of the files must outlive a loss of power.
     const system::ScopedDescriptor names(
         system::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -145,7 +166,7 @@ WriteLog::~WriteLog() {
         if (file >= 0) system::close(file);
 }
 
-Status WriteLog::reserve() {
+Status WriteLog::reserve(uint64_t generation) {
     const std::lock_guard lock(mutex_);
     for (const size_t half : {size_t{0}, size_t{1}}) {
         const uint64_t size = LogHeader::kSize + size_max_ + kSpare;
@@ -153,7 +174,7 @@ Status WriteLog::reserve() {
             return {errno, "tier",
                     "the space of its log cannot be reserved (a quarter of the tier's size, in "
                     "addition)"};
-        if (keys_[half] != 0) continue;
+        generations_[half] = generation;
         if (Status status = empty_half(half); !status.ok()) return status;
     }
     return {};
@@ -209,7 +230,29 @@ Status WriteLog::append(LogRecord record, std::string_view path, std::span<const
     return {};
 }
 
+Status WriteLog::extend_life() {
+    // By far longer than a call to storage takes that begins just before the end.
+    constexpr int64_t kLife_ns = 5'000'000'000, kLeast_ns = 2'500'000'000;
+    timespec time{};
+    clock_gettime(CLOCK_REALTIME, &time);
+    const int64_t now = time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
+    // If the clock was set back, what is left may be too much, which does no harm.
+    if (lives_until_ns_ >= now + kLeast_ns) return {};
+    const std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return failure_;
+    LogLife life;
+    life.generation = generations_[0];
+    life.until_ns = now + ahead_ns_ + kLife_ns;
+    life.checksum = checksum_of(life);
+    const ssize_t wrote = system::pwrite(files_[0], &life, sizeof life, LogLife::kOffset);
+    if (wrote != sizeof life) return fail(wrote < 0 ? errno : EIO, "its log cannot be written");
+    if (system::fdatasync(files_[0]) != 0) return fail(errno, "its log cannot be made durable");
+    lives_until_ns_ = now + kLife_ns;
+    return {};
+}
+
 Status WriteLog::make_durable() {
+    if (Status status = extend_life(); !status.ok()) return status;
     const std::lock_guard sync(sync_mutex_);
     uint64_t last = 0;
     int file = -1;
@@ -219,20 +262,40 @@ Status WriteLog::make_durable() {
         last = sequence_;
         file = files_[static_cast<size_t>(active_)];
     }
-    if (durable_ >= last) return {};
-    if (system::fdatasync(file) != 0) {
+    if (durable_ < last && system::fdatasync(file) != 0) {
         const int error = errno;
         const std::lock_guard lock(mutex_);
         return fail(error, "its log cannot be made durable");
     }
     durable_ = last;
-    return {};
+    return check_names();
 }
 
-void WriteLog::continue_after(uint64_t sequence) {
+// Returns whether the path of a half leads to it: it was not removed or moved, nor its folder.
+bool WriteLog::is_named(size_t half) const {
+    struct stat now {
+    }, own{};
+    if (system::stat(paths_[half].c_str(), &now) != 0 || system::fstat(files_[half], &own) != 0)
+        return false;
+    if (now.st_dev == own.st_dev && now.st_ino == own.st_ino) return true;
+    errno = ENOENT;
+    return false;
+}
+
+Status WriteLog::check_names() {
+    int error = 0;
+    for (const size_t half : {size_t{0}, size_t{1}})
+        if (!is_named(half)) error = errno;
+    if (error == 0) return {};
+    const std::lock_guard lock(mutex_);
+    return fail(error, "its log was removed or moved, or its folder was");
+}
+
+void WriteLog::continue_after(uint64_t sequence, int half) {
     const std::lock_guard sync(sync_mutex_);
     const std::lock_guard lock(mutex_);
     sequence_ = durable_ = sequence;
+    active_ = half;
 }
 
 Status WriteLog::failure() {
@@ -265,6 +328,7 @@ Status WriteLog::empty_half(size_t half) {
     while (header.key == 0)
         if (!system::random(&header.key, sizeof header.key))
             return fail(errno, "its log can get no key");
+    header.generation = generations_[half];
     header.checksum = checksum_of(header);
     // All of it is in one sector of the disk. Durable at once: else records that are gone could be
     // replayed after a crash.
@@ -292,8 +356,9 @@ uint64_t WriteLog::size() {
 }
 
 bool WriteLog::remove() {
-    for (const std::string& path : paths_)
-        if (system::unlink(path.c_str()) != 0 && errno != ENOENT) return false;
+    for (const size_t half : {size_t{0}, size_t{1}})
+        if (is_named(half) ? system::unlink(paths_[half].c_str()) != 0 : errno != ENOENT)
+            return false;
     const std::string folder = paths_[0].substr(0, paths_[0].rfind('/'));
     const system::ScopedDescriptor names(
         system::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

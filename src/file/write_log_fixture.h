@@ -18,6 +18,8 @@ namespace penstock {
 
 class WriteLogTest : public FileCacheTest {
 protected:
+    static constexpr uint64_t kGeneration = 7;  // that storage would know, where a test has none
+
     void SetUp() override {
         FileCacheTest::SetUp();
         ASSERT_NE(mkdtemp(tier_), nullptr);
@@ -31,7 +33,7 @@ protected:
         auto log = file::WriteLog::open(tier_, folder_, size_max);
         EXPECT_TRUE(log.ok()) << log.status().message();
         if (log.value()->key(0) == 0) {
-            EXPECT_TRUE(log.value()->reserve().ok());
+            EXPECT_TRUE(log.value()->reserve(kGeneration).ok());
         }
         return std::move(log.value());
     }

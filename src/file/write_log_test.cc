@@ -8,8 +8,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <string_view>
 
 #include "file/log_recovery.h"
 #include "file/write_log_fixture.h"
@@ -74,7 +77,7 @@ TEST_F(WriteLogTest, EachEndOfALogGivesWhatItsWholeRecordsSay) {
         const auto count = static_cast<size_t>(
             std::max<ptrdiff_t>(1, std::ranges::upper_bound(ends, end) - ends.begin()) - 1);
         log = open_log();
-        const auto told = file::recover_log(*log, tier_, folder_);
+        const auto told = file::recover_log(*log, kGeneration, tier_, folder_);
         ASSERT_TRUE(told.ok()) << told.status().message();
         ASSERT_EQ(bytes_of(a), states[count].first) << "end " << end;
         ASSERT_EQ(bytes_of(b), states[count].second) << "end " << end;
@@ -88,7 +91,7 @@ TEST_F(WriteLogTest, EachEndOfALogGivesWhatItsWholeRecordsSay) {
     wrong[ends[2] + 40] ^= std::byte{1};
     put(name, wrong, wrong.size());
     log = open_log();
-    ASSERT_TRUE(file::recover_log(*log, tier_, folder_).ok());
+    ASSERT_TRUE(file::recover_log(*log, kGeneration, tier_, folder_).ok());
     EXPECT_EQ(bytes_of(a), states[2].first);
 }
 
@@ -103,7 +106,7 @@ TEST_F(WriteLogTest, BothHalvesAreReplayedInOrder) {
     append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 0, 100, Bytes(10, std::byte{3}));
     log = nullptr;
     log = open_log();
-    EXPECT_EQ(file::recover_log(*log, tier_, folder_).value().records, 2u);
+    EXPECT_EQ(file::recover_log(*log, kGeneration, tier_, folder_).value().records, 2u);
     Bytes expected(20, std::byte{2});
     std::fill_n(expected.begin(), 10, std::byte{3});
     const Bytes found = bytes_of(a);
@@ -136,7 +139,7 @@ TEST_F(WriteLogTest, BytesThatLookLikeARecordAreNone) {
     keys.push_back(log->key(0));
     log = nullptr;
     log = open_log();
-    EXPECT_EQ(file::recover_log(*log, tier_, folder_).value().records, 1u);
+    EXPECT_EQ(file::recover_log(*log, kGeneration, tier_, folder_).value().records, 1u);
     EXPECT_EQ(bytes_of(a)[0], std::byte{2});
     for (const int half : {0, 1}) keys.push_back(log->key(half));
     std::ranges::sort(keys);
@@ -186,7 +189,7 @@ TEST_F(WriteLogTest, TheSpaceOfALogIsReserved) {
     ASSERT_TRUE(again.ok());
     log = std::move(again.value());
     const FileSizeLimit limit(kMost);  // stands for a disk that is full
-    const Status status = log->reserve();
+    const Status status = log->reserve(kGeneration);
     EXPECT_EQ(status.error_number(), EFBIG);
     EXPECT_NE(status.message().find("a quarter of the tier's size"), std::string::npos);
 }
@@ -221,7 +224,7 @@ TEST_F(WriteLogTest, ARecordThatFailedLeavesNothingAndEndsTheLog) {
     EXPECT_EQ(log->turn().value(), 0);  // what it has can still be put away
     log = nullptr;
     log = open_log();
-    EXPECT_EQ(file::recover_log(*log, tier_, folder_).value().records, 1u);
+    EXPECT_EQ(file::recover_log(*log, kGeneration, tier_, folder_).value().records, 1u);
 }
 
 // A pipe cannot be made durable.
@@ -230,6 +233,7 @@ TEST_F(WriteLogTest, AFailedSyncEndsTheLog) {
     for (const bool turns : {false, true}) {
         auto log = open_log();
         append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 0, 100, some_bytes(50, 1));
+        ASSERT_TRUE(log->extend_life().ok());
         const int disk = dup(log->descriptor(0));
         int pipes[2];
         ASSERT_EQ(pipe(pipes), 0);
@@ -243,6 +247,58 @@ TEST_F(WriteLogTest, AFailedSyncEndsTheLog) {
         const auto lock = log->begin();
         EXPECT_EQ(log->append(record, "a", {}).error_number(), EINVAL);
     }
+}
+
+// The next start would not find it.
+TEST_F(WriteLogTest, ALogWithoutItsNameIsNotDurable) {
+    const std::string a = write_file("a", 100), moved = std::string(tier_) + "-moved";
+    const auto name = file::log_names(tier_, folder_)[1];
+    const std::pair<const char*, std::function<void()>> changes[] = {
+        {"removed", [&] { ASSERT_EQ(unlink(name.c_str()), 0); }},
+        {"moved", [&] { ASSERT_EQ(rename(name.c_str(), (name + "x").c_str()), 0); }},
+        {"replaced",
+         [&] {
+             std::ofstream(name + "y") << "other";
+             ASSERT_EQ(rename((name + "y").c_str(), name.c_str()), 0);
+         }},
+        {"folder moved", [&] { ASSERT_EQ(rename(tier_, moved.c_str()), 0); }}};
+    for (const auto& [what, change] : changes) {
+        SCOPED_TRACE(what);
+        auto log = open_log();
+        append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 0, 100, some_bytes(50, 1));
+        EXPECT_TRUE(log->make_durable().ok());
+        change();
+        EXPECT_EQ(log->make_durable().error_number(), ENOENT);
+        EXPECT_EQ(log->failure().error_number(), ENOENT);
+        (void)log->remove();
+        // What has the name by now is not the log's.
+        EXPECT_EQ(std::filesystem::exists(name), std::string_view(what) == "replaced");
+        log = nullptr;
+        if (std::filesystem::exists(moved)) {
+            ASSERT_EQ(rename(moved.c_str(), tier_), 0);
+        }
+        for (const auto& entry : std::filesystem::directory_iterator(tier_))
+            std::filesystem::remove(entry.path());
+    }
+}
+
+TEST_F(WriteLogTest, TheTimeUntilWhichAProcessLivesIsInItsLog) {
+    auto log = open_log();
+    EXPECT_EQ(log->lived_until_ns(), 0);
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    const int64_t before = now.tv_sec * int64_t{1'000'000'000};
+    constexpr int64_t kAhead = 3600'000'000'000;
+    log->set_clock(kAhead);
+    ASSERT_TRUE(log->make_durable().ok());
+    log = nullptr;
+    log = open_log();
+    EXPECT_GT(log->lived_until_ns(), before + kAhead);
+    EXPECT_LT(log->lived_until_ns(), before + kAhead + 3600'000'000'000);
+    ASSERT_TRUE(log->reserve(kGeneration + 1).ok());  // of another process
+    log = nullptr;
+    log = open_log();
+    EXPECT_EQ(log->lived_until_ns(), 0);
 }
 
 // In a folder where others may make files.

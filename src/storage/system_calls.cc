@@ -181,7 +181,15 @@ int rename(const char* from, const char* to) {
     return short_call(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
+int renameat(int from_folder, const char* from, int to_folder, const char* to) {
+    return short_call(SYS_renameat2, from_folder, from, to_folder, to, 0);
+}
+
 int unlink(const char* path) { return short_call(SYS_unlinkat, AT_FDCWD, path, 0); }
+
+int unlinkat(int folder, const char* path, int flags) {
+    return short_call(SYS_unlinkat, folder, path, flags);
+}
 
 ssize_t readlink(const char* path, char* to, size_t size) {
     return call(SYS_readlinkat, AT_FDCWD, path, to, size);

@@ -69,7 +69,9 @@ struct FolderEntry {
 };
 int list_folder(int descriptor, std::vector<FolderEntry>* out);
 int rename(const char* from, const char* to);
+int renameat(int from_folder, const char* from, int to_folder, const char* to);
 int unlink(const char* path);
+int unlinkat(int folder, const char* path, int flags);
 ssize_t readlink(const char* path, char* to, size_t size);
 
 void* mmap(void* address, size_t size, int protection, int flags, int descriptor, off_t offset);

@@ -3,6 +3,8 @@
 //
 //   penstock-test-forgetful_file_system FOLDER MOUNT SEED [--ignore-fsync]
 //
+// A line on standard input says what the disk is from then on: well, read-only, full or broken. The
+// line "durable" makes all durable. Each is answered by the same line.
 // SIGUSR1 loses power: FOLDER then has what survived, the mount shows it, and files that were open
 // fail with ESTALE. A line on standard output tells how much was lost. SIGTERM, and the end of the
 // parent, unmount and make everything durable. With --ignore-fsync a sync succeeds and does
@@ -19,6 +21,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "forgetful_file_system/calls.h"
 
@@ -53,13 +56,37 @@ void lose_power(Mounted& mounted) {
     std::fflush(stdout);
 }
 
+// Reads a command from standard input. Returns false at its end.
+bool take_command(Mounted& mounted) {
+    using penstock::forgetful::Mode;
+    char line[64];
+    const ssize_t size = read(STDIN_FILENO, line, sizeof line - 1);
+    if (size <= 0) return false;
+    line[size] = '\0';
+    const struct {
+        const char* word;
+        Mode mode;
+    } modes[] = {{"well\n", Mode::kWell},
+                 {"read-only\n", Mode::kReadOnly},
+                 {"full\n", Mode::kFull},
+                 {"broken\n", Mode::kBroken}};
+    for (const auto& [word, mode] : modes)
+        if (std::strcmp(line, word) == 0) mounted.disk.be(mode);
+    if (std::strcmp(line, "durable\n") == 0) mounted.disk.sync_all();
+    std::fputs(line, stdout);
+    std::fflush(stdout);
+    return true;
+}
+
 // Serves until a signal ends it, or the mount is gone.
 int serve(fuse_session* session, Mounted& mounted, int signals) {
     fuse_buf buffer{};
-    pollfd waits[2] = {{fuse_session_fd(session), POLLIN, 0}, {signals, POLLIN, 0}};
+    pollfd waits[] = {
+        {fuse_session_fd(session), POLLIN, 0}, {signals, POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}};
     int result = 0;
     while (fuse_session_exited(session) == 0) {
-        if (poll(waits, 2, -1) < 0 && errno != EINTR) break;
+        if (poll(waits, std::size(waits), -1) < 0 && errno != EINTR) break;
+        if (waits[2].revents != 0 && !take_command(mounted)) waits[2].fd = -1;
         if ((waits[1].revents & POLLIN) != 0) {
             signalfd_siginfo got{};
             if (read(signals, &got, sizeof got) != sizeof got) break;

@@ -7,6 +7,7 @@
 #include <climits>
 
 #include "files.h"
+#include "hidden.h"
 #include "served.h"
 
 namespace penstock::cache_service {
@@ -14,6 +15,10 @@ namespace penstock::cache_service {
 bool look_up(fuse_req_t request, fuse_ino_t folder, const char* name, fuse_entry_param* entry) {
     Served& all = served(request);
     *entry = {};
+    if (is_hidden(folder, name)) {
+        errno = ENOENT;
+        return false;
+    }
     Below below;
     Node* const found = with_descriptors(
         &all, [&] { return all.nodes.look_up(all.nodes.of(folder), name, &below, &entry->attr); });

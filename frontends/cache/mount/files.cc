@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "caller.h"
+#include "hidden.h"
 #include "nameless_files.h"
 
 namespace penstock::cache_service {
@@ -122,6 +123,10 @@ void serve_open(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
 // not need to be cut off.
 int make_file(fuse_req_t request, fuse_ino_t folder, const char* name, mode_t mode,
               fuse_file_info* file) {
+    if (is_hidden(folder, name)) {
+        errno = EPERM;
+        return -1;
+    }
     const Below parent = open_node(request, folder);
     if (!parent) return -1;
     const bool nameless = is_no_name(name);

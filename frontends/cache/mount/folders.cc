@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "hidden.h"
 #include "served.h"
 
 namespace penstock::cache_service {
@@ -81,6 +82,7 @@ size_t add_entry(fuse_req_t request, fuse_ino_t number, const dirent& found, boo
                  char* to, size_t room, int* error) {
     const bool dots = std::strcmp(found.d_name, ".") == 0 || std::strcmp(found.d_name, "..") == 0;
     fuse_entry_param entry{};
+    if (is_hidden(number, found.d_name)) return 0;
     if (attributes && !dots) {
         if (!look_up(request, number, found.d_name, &entry)) {
             if (errno != ENOENT) *error = errno;

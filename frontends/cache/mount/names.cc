@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "caller.h"
+#include "hidden.h"
 #include "served.h"
 
 namespace penstock::cache_service {
@@ -62,7 +63,8 @@ void reply_entry(fuse_req_t request, fuse_ino_t folder, const char* name, int er
 
 // Runs `make`, which makes a name in a folder, as the caller. Returns 0 or an errno.
 template <class Make>
-int make_name(fuse_req_t request, fuse_ino_t folder, const Make& make) {
+int make_name(fuse_req_t request, fuse_ino_t folder, const char* name, const Make& make) {
+    if (is_hidden(folder, name)) return EPERM;
     const Below below = open_node(request, folder);
     if (!below) return errno;
     const AsCaller caller(request);
@@ -71,27 +73,31 @@ int make_name(fuse_req_t request, fuse_ino_t folder, const Make& make) {
 
 void serve_mknod(fuse_req_t request, fuse_ino_t folder, const char* name, mode_t mode,
                  dev_t device) {
-    const int error = make_name(request, folder, [&](int below, const AsCaller& caller) {
+    const int error = make_name(request, folder, name, [&](int below, const AsCaller& caller) {
         return mknodat(below, name, caller.mode(mode), device);
     });
     reply_entry(request, folder, name, error);
 }
 
 void serve_mkdir(fuse_req_t request, fuse_ino_t folder, const char* name, mode_t mode) {
-    const int error = make_name(request, folder, [&](int below, const AsCaller& caller) {
+    const int error = make_name(request, folder, name, [&](int below, const AsCaller& caller) {
         return mkdirat(below, name, caller.mode(mode));
     });
     reply_entry(request, folder, name, error);
 }
 
 void serve_symlink(fuse_req_t request, const char* target, fuse_ino_t folder, const char* name) {
-    const int error = make_name(request, folder, [&](int below, const AsCaller& /*caller*/) {
+    const int error = make_name(request, folder, name, [&](int below, const AsCaller& /*caller*/) {
         return symlinkat(target, below, name);
     });
     reply_entry(request, folder, name, error);
 }
 
 void serve_link(fuse_req_t request, fuse_ino_t number, fuse_ino_t folder, const char* name) {
+    if (is_hidden(folder, name)) {
+        fuse_reply_err(request, EPERM);
+        return;
+    }
     const Below below = open_node(request, number);
     const Below to = below ? open_node(request, folder) : Below();
     if (!to) {
@@ -108,6 +114,7 @@ void serve_link(fuse_req_t request, fuse_ino_t number, fuse_ino_t folder, const 
 // unless a program has it open.
 int remove_name(fuse_req_t request, fuse_ino_t folder, const char* name, int flags) {
     Served& all = served(request);
+    if (is_hidden(folder, name)) return ENOENT;
     const Below from = open_node(request, folder);
     if (!from) return errno;
     const Named gone(request, from, name);
@@ -135,6 +142,8 @@ void serve_rmdir(fuse_req_t request, fuse_ino_t folder, const char* name) {
 int move_name(fuse_req_t request, fuse_ino_t folder, const char* name, fuse_ino_t to_folder,
               const char* to_name, unsigned flags) {
     Served& all = served(request);
+    if (is_hidden(folder, name)) return ENOENT;
+    if (is_hidden(to_folder, to_name)) return EPERM;
     const Below from = open_node(request, folder);
     const Below to = from ? open_node(request, to_folder) : Below();
     if (!to) return errno;

@@ -6,6 +6,7 @@ import os
 import select
 import subprocess
 from pathlib import Path
+from typing import IO
 
 import pytest
 from forgetting import SECONDS_MAX, unmount, why_not
@@ -25,7 +26,9 @@ needs_mount = pytest.mark.skipif(bool(why_no_mount()), reason=why_no_mount() or 
 class CacheMount:
     """A service process that shows the folder `path` through a cache at `folder`."""
 
-    def __init__(self, path: Path, folder: Path, **options: int | str) -> None:
+    def __init__(
+        self, path: Path, folder: Path, *, errors: IO[bytes] | None = None, **options: int | str
+    ) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
         words = ["--path", str(path), "--mount", str(folder), "--device", "cpu"]
@@ -34,7 +37,10 @@ class CacheMount:
         mine, its = os.pipe()
         try:
             self.server = subprocess.Popen(
-                [PROGRAM, *words, "--ready-fd", str(its)], pass_fds=[its], stdin=subprocess.DEVNULL
+                [PROGRAM, *words, "--ready-fd", str(its)],
+                pass_fds=[its],
+                stdin=subprocess.DEVNULL,
+                stderr=errors,
             )
         finally:
             os.close(its)

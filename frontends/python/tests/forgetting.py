@@ -48,7 +48,7 @@ class ForgetfulDisk:
         folder.mkdir(exist_ok=True)
         place.mkdir(exist_ok=True)
         words = [str(one) for one in (PROGRAM, folder, place, seed, *options)]
-        self.server = subprocess.Popen(words, stdout=subprocess.PIPE)
+        self.server = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         limit = time.monotonic() + SECONDS_MAX
         while not os.path.ismount(place):
             assert self.server.poll() is None, "the forgetful disk could not be mounted"
@@ -64,13 +64,26 @@ class ForgetfulDisk:
     def lose_power(self) -> dict[str, int]:
         """Lose what was not synced; return how many pages and names there were, and were lost."""
         self.server.send_signal(signal.SIGUSR1)
-        assert self.server.stdout is not None
-        ready, _, _ = select.select([self.server.stdout], [], [], SECONDS_MAX)
-        assert ready, "the forgetful disk did not lose its power in time"
         # lost N of N pages, N of N names
-        words = self.server.stdout.readline().decode().split()
+        words = self._answer().split()
         counts = ("pages_lost", "pages", "names_lost", "names")
         return dict(zip(counts, (int(words[i]) for i in (1, 3, 5, 7)), strict=True))
+
+    def be(self, mode: str) -> None:
+        """Be `well`, `read-only` (until the power is lost), `full` or `broken` from now on.
+
+        `durable` makes all durable.
+        """
+        assert self.server.stdin is not None
+        self.server.stdin.write(mode.encode() + b"\n")
+        self.server.stdin.flush()
+        assert self._answer().strip() == mode
+
+    def _answer(self) -> str:
+        assert self.server.stdout is not None
+        ready, _, _ = select.select([self.server.stdout], [], [], SECONDS_MAX)
+        assert ready, "the forgetful disk did not answer in time"
+        return self.server.stdout.readline().decode()
 
     def stop(self) -> None:
         """Unmount; everything becomes durable, unless the disk has been stopped before."""
@@ -80,8 +93,9 @@ class ForgetfulDisk:
         except subprocess.TimeoutExpired:
             self.server.kill()
             self.server.wait()
-        if self.server.stdout is not None:
-            self.server.stdout.close()
+        for pipe in (self.server.stdin, self.server.stdout):
+            if pipe is not None:
+                pipe.close()
         # ismount does not see the mount of a server that was killed.
         if self.server.returncode != 0 or os.path.ismount(self.place):
             unmount(self.place)

@@ -21,12 +21,14 @@ using Listing = std::vector<std::pair<std::string, struct stat>>;
 
 Mounted& mounted(fuse_req_t request) { return *static_cast<Mounted*>(fuse_req_userdata(request)); }
 
-// Returns the node of a number; answers ESTALE and returns none if there is no such node.
+// Returns the node of a number; answers ESTALE and returns none if there is no such node, and
+// another error if the disk does not answer.
 NodePointer find(fuse_req_t request, fuse_ino_t number) {
     const auto& known = mounted(request).known;
     const auto found = known.find(number);
-    if (found != known.end()) return found->second;
-    fuse_reply_err(request, ESTALE);
+    const int refusal = mounted(request).disk.refusal();
+    if (found != known.end() && refusal == 0) return found->second;
+    fuse_reply_err(request, refusal != 0 ? -refusal : ESTALE);
     return nullptr;
 }
 
@@ -103,6 +105,10 @@ void set_attributes(fuse_req_t request, fuse_ino_t number, struct stat* to, int 
                     fuse_file_info* /*file*/) {
     const NodePointer node = find(request, number);
     if (node == nullptr) return;
+    if (const int error = mounted(request).disk.refusal_to_change(false); error < 0) {
+        fuse_reply_err(request, -error);
+        return;
+    }
     if ((what & FUSE_SET_ATTR_SIZE) != 0) {
         const auto size = static_cast<uint64_t>(to->st_size);
         if (const int result = mounted(request).disk.truncate(node, size); result < 0) {
@@ -235,8 +241,7 @@ void release_folder(fuse_req_t request, fuse_ino_t /*number*/, fuse_file_info* f
 void sync_node(fuse_req_t request, fuse_ino_t number, int /*data_only*/, fuse_file_info* /*file*/) {
     const NodePointer node = find(request, number);
     if (node == nullptr) return;
-    mounted(request).disk.sync(node);
-    fuse_reply_err(request, 0);
+    fuse_reply_err(request, -mounted(request).disk.sync(node));
 }
 
 // ---- Files
@@ -252,7 +257,7 @@ void read_file(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
     const NodePointer node = find(request, number);
     if (node == nullptr) return;
     std::string bytes;
-    mounted(request).disk.read(*node, static_cast<uint64_t>(offset), size, &bytes);
+    (void)mounted(request).disk.read(*node, static_cast<uint64_t>(offset), size, &bytes);
     fuse_reply_buf(request, bytes.data(), bytes.size());
 }
 

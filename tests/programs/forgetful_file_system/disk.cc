@@ -97,6 +97,8 @@ void Disk::load_tree(Node& folder, const std::string& path, std::map<ino_t, Node
             known = std::make_shared<Node>();
             known->status = status;
             known->status.st_ino = ++last_number_;
+            if (const auto at = changed_.find(status.st_ino); at != changed_.end())
+                known->status.st_ctim = at->second;
             known->shown = shown_.try_emplace(status.st_ino, last_number_).first->second;
             if (known->is_file()) {
                 known->descriptor = openat(folder_, below.c_str(), O_RDWR | O_CLOEXEC);
@@ -133,7 +135,14 @@ void Disk::load(Node& file) {
     }
 }
 
+int Disk::refusal_to_change(bool grows) const {
+    if (mode_ == Mode::kReadOnly) return -EROFS;
+    if (mode_ == Mode::kFull && grows) return -ENOSPC;
+    return refusal();
+}
+
 int Disk::read(Node& file, uint64_t offset, uint64_t size, std::string* to) {
+    if (refusal() != 0) return refusal();
     load(file);
     to->clear();
     if (offset < file.bytes.size()) *to = file.bytes.substr(offset, size);
@@ -144,6 +153,8 @@ int Disk::write(const NodePointer& file, uint64_t offset, std::string bytes) {
     const uint64_t end = offset + bytes.size();
     if (offset > kFileSizeMax || end > kFileSizeMax) return -EFBIG;
     if (bytes.empty()) return 0;
+    const bool grows = end > static_cast<uint64_t>(file->status.st_size);
+    if (const int error = refusal_to_change(grows); error != 0) return error;
     load(*file);
     if (file->bytes.size() < end) file->bytes.resize(end);
     file->bytes.replace(offset, bytes.size(), bytes);
@@ -156,6 +167,7 @@ int Disk::write(const NodePointer& file, uint64_t offset, std::string bytes) {
 
 int Disk::truncate(const NodePointer& file, uint64_t size) {
     if (size > kFileSizeMax) return -EFBIG;
+    if (const int error = refusal_to_change(false); error != 0) return error;
     load(*file);
     file->bytes.resize(size);
     file->status.st_size = static_cast<off_t>(size);
@@ -177,6 +189,7 @@ void Disk::note(NameChange::Kind kind, const std::string& path, const std::strin
 int Disk::make(Node& folder, const std::string& name, const struct stat& status,
                const std::string& target, NodePointer* made) {
     if (folder.entries.contains(name)) return -EEXIST;
+    if (const int error = refusal_to_change(true); error != 0) return error;
     auto node = std::make_shared<Node>();
     node->status = status;
     node->status.st_ino = node->shown = ++last_number_;
@@ -204,6 +217,7 @@ int Disk::link(const NodePointer& node, Node& folder, const std::string& name) {
     if (folder.entries.contains(name)) return -EEXIST;
     if (!node->is_file()) return -EPERM;
     if (node->status.st_nlink == 0) return -ENOENT;
+    if (const int error = refusal_to_change(false); error != 0) return error;
     note(NameChange::Kind::kLink, "", path_of(folder) + name, node, folder, nullptr);
     folder.entries[name] = node;
     ++node->status.st_nlink;
@@ -219,6 +233,7 @@ int Disk::remove(Node& folder, const std::string& name, bool is_folder) {
     if (is_folder && !node->is_folder()) return -ENOTDIR;
     if (!is_folder && node->is_folder()) return -EISDIR;
     if (is_folder && !node->entries.empty()) return -ENOTEMPTY;
+    if (const int error = refusal_to_change(false); error != 0) return error;
     note(is_folder ? NameChange::Kind::kRemoveFolder : NameChange::Kind::kUnlink,
          path_of(folder) + name, "", node, folder, nullptr);
     folder.entries.erase(found);
@@ -232,6 +247,7 @@ int Disk::rename(Node& from, const std::string& name, Node& to, const std::strin
                  bool replace) {
     const auto found = from.entries.find(name);
     if (found == from.entries.end()) return -ENOENT;
+    if (const int error = refusal_to_change(false); error != 0) return error;
     const NodePointer node = found->second;
     const auto old = to.entries.find(new_name);
     if (old != to.entries.end()) {
@@ -300,19 +316,22 @@ void Disk::commit_names(size_t count) {
     names_.erase(names_.begin(), names_.begin() + static_cast<std::ptrdiff_t>(count));
 }
 
-void Disk::sync(const NodePointer& node) {
-    if (!honest_) return;
+int Disk::sync(const NodePointer& node) {
+    if (!honest_) return 0;
+    if (const int error = refusal_to_change(false); error != 0) return error;
     size_t count = 0;
     for (size_t i = 0; i < names_.size(); ++i) {
         const auto& concerned = names_[i].concerned;
         if (std::ranges::find(concerned, node->status.st_ino) != concerned.end()) count = i + 1;
     }
     commit_names(count);
-    if (!node->is_file()) return;
+    if (!node->is_file()) return 0;
     for (const Change& change : node->unsynced) apply(*node, change);
     node->unsynced.clear();
     unsynced_.erase(node);
     apply_attributes(*node);
+    if (struct stat below{}; fstat(node->descriptor, &below) == 0) changed_.erase(below.st_ino);
+    return 0;
 }
 
 void Disk::sync_all() {
@@ -359,18 +378,31 @@ void Disk::lose_changes(Node& node, Loss* loss) {
     node.unsynced.clear();
 }
 
+void Disk::remember_time(const Node& node) {
+    struct stat below {};
+    if (node.descriptor >= 0 && fstat(node.descriptor, &below) == 0)
+        changed_[below.st_ino] = node.status.st_ctim;
+}
+
 Loss Disk::lose() {
     Loss loss;
+    if (mode_ == Mode::kReadOnly) mode_ = Mode::kWell;
     loss.names = names_.size();
     const size_t kept = seed_ == 0 ? 0 : random_() % (names_.size() + 1);
     loss.names_lost = loss.names - kept;
+    std::vector<NodePointer> named;
+    for (size_t i = 0; i < kept; ++i) named.push_back(names_[i].node);
     commit_names(kept);
+    for (const NodePointer& node : named) remember_time(*node);
     names_.clear();
     // In the order of their numbers, so that the seed alone decides what survives.
     std::vector<NodePointer> nodes(unsynced_.begin(), unsynced_.end());
     std::ranges::sort(nodes, {}, [](const NodePointer& one) { return one->status.st_ino; });
     unsynced_.clear();
-    for (const NodePointer& node : nodes) lose_changes(*node, &loss);
+    for (const NodePointer& node : nodes) {
+        lose_changes(*node, &loss);
+        remember_time(*node);
+    }
     root_->entries.clear();
     std::map<ino_t, NodePointer> links;
     load_tree(*root_, "", &links);

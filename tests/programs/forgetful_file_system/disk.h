@@ -12,11 +12,15 @@
 //   folder, with the end of the program.
 // - Symbolic links have one name, and there are no extended attributes.
 // - Seed 0 loses all that may be lost.
+// - A disk may be told to be read-only, as after an error that ends the journal: nothing more
+//   changes, and nothing more becomes durable. Or to be full: files get no longer, and no more. Or
+//   broken: each call fails. A loss of power ends the first.
 // The folder below may not be changed meanwhile. Not thread-safe.
 #pragma once
 
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -67,6 +71,8 @@ struct NameChange {
     std::vector<uint64_t> concerned;  // numbers of the nodes whose sync makes this durable
 };
 
+enum class Mode { kWell, kReadOnly, kFull, kBroken };
+
 struct Loss {
     uint64_t pages = 0, pages_lost = 0;  // of writes; a truncation counts as a page
     uint64_t names = 0, names_lost = 0;
@@ -79,6 +85,10 @@ public:
     Disk(int folder, uint64_t seed, bool honest);
 
     [[nodiscard]] const NodePointer& root() const { return root_; }
+    void be(Mode mode) { mode_ = mode; }
+    // Return why nothing can be read, or changed, 0 or a negative errno. `grows`: it takes space.
+    [[nodiscard]] int refusal() const { return mode_ == Mode::kBroken ? -EIO : 0; }
+    [[nodiscard]] int refusal_to_change(bool grows) const;
     int read(Node& file, uint64_t offset, uint64_t size, std::string* to);
     int write(const NodePointer& file, uint64_t offset, std::string bytes);
     int truncate(const NodePointer& file, uint64_t size);
@@ -91,7 +101,7 @@ public:
     int rename(Node& from, const std::string& name, Node& to, const std::string& new_name,
                bool replace);
 
-    void sync(const NodePointer& node);
+    int sync(const NodePointer& node);
     void sync_all();
     // Loses power: what may be lost is lost, and the tree is read anew. All nodes are other ones
     // afterwards, but for the root.
@@ -107,6 +117,7 @@ private:
     bool survives() { return seed_ != 0 && (random_() & 1) != 0; }
     void keep_attributes(const Node& folder, const std::string& path);
     void lose_changes(Node& node, Loss* loss);
+    void remember_time(const Node& node);
 
     const int folder_;
     const uint64_t seed_;
@@ -114,6 +125,9 @@ private:
     std::mt19937_64 random_;
     uint64_t last_number_ = 0;
     std::map<ino_t, uint64_t> shown_;  // by the number of the file below
+    // The same: when a file was changed last, though a loss of power has changed it below.
+    std::map<ino_t, timespec> changed_;
+    Mode mode_ = Mode::kWell;
     NodePointer root_;
     std::vector<NameChange> names_;   // the journal's end that is not durable
     std::set<NodePointer> unsynced_;  // nodes with changes that are not durable
