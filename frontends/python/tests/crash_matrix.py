@@ -1,5 +1,8 @@
 """Rounds of: a workload on a forgetful disk, a kill at a random point, a loss of power, a check.
 
+A trouble may begin before the kill, and some rounds may do without the loss of power, or end the
+service in good order.
+
 A `Service` stands between the workload and the disk, and is what is killed. Without one the
 workload itself is killed, on the disk as it is.
 """
@@ -35,6 +38,9 @@ class Service(Protocol):
     def kill(self) -> None:
         """Kill it with SIGKILL, and wait for its end."""
 
+    def stop(self) -> int:
+        """Let it end in good order; return its exit code."""
+
     def clear(self) -> None:
         """Take away what is left of it."""
 
@@ -48,11 +54,23 @@ class Outcome:
 
     problems: list[str] = field(default_factory=list)
     rounds: int = 0
+    kills: int = 0
+    losses: int = 0  # of power
+    failed: int = 0  # rounds in which a call of the workload failed
     calls: int = 0
     syncs: int = 0
     cut_off: int = 0  # rounds in which a call was under way at the kill
     pages: int = 0  # that were not synced at a loss of power
     pages_lost: int = 0
+
+
+@dataclass(frozen=True)
+class Ends:
+    """How rounds end, beside by a kill and a loss of power."""
+
+    trouble: Callable[[random.Random], None] | None = None  # which begins during the workload
+    power_every: int = 1  # of so many rounds, one loses power
+    stop_every: int = 0  # one ends in good order; 0: none
 
 
 class Matrix:
@@ -64,8 +82,10 @@ class Matrix:
         seed: int,
         start: Start | None,
         recover: Callable[[Path], None] | None = None,
+        ends: Ends = Ends(),
     ) -> None:
         self.disk = disk
+        self.ends = ends
         self.recover = recover  # what the next start does before it serves
         self.seed = seed
         self.random = random.Random(seed)
@@ -87,6 +107,7 @@ class Matrix:
         return self.outcome
 
     def _round(self) -> list[str]:
+        number = self.outcome.rounds + 1
         service = self.start(self.disk.place) if self.start is not None else None
         try:
             log = self._work(self.disk.place if service is None else service.folder, service)
@@ -94,10 +115,14 @@ class Matrix:
             if service is not None:
                 service.kill()
                 service.clear()
-        lost = self.disk.lose_power()
+        lost = {"pages": 0, "pages_lost": 0}
+        if number % self.ends.power_every == 0:
+            lost = self.disk.lose_power()
+            self.outcome.losses += 1
         if self.recover is not None:
             self.recover(self.disk.place)
         told = crash_checker.replay(log, self.files)
+        self.outcome.failed += told.failed != 0
         self.outcome.calls += told.calls
         self.outcome.syncs += told.syncs
         self.outcome.cut_off += told.cut_off
@@ -105,16 +130,18 @@ class Matrix:
         self.outcome.pages_lost += lost["pages_lost"]
         problems = told.problems
         for file in self.files:
-            path = self.disk.folder / name_of(file.number)
+            path = self.disk.place / name_of(file.number)
             content = path.read_bytes() if path.exists() else None
             problems += file.check(content)
             file.settle(content)
+        self.disk.be("durable")
         return problems
 
     def _work(self, folder: Path, service: Service | None) -> str:
         """Run a workload and kill the service, or the workload; return its log."""
         number = self.outcome.rounds
-        words = (folder, self.random.randrange(1 << 32), number * 10_000, OPERATIONS)
+        words = [folder, self.random.randrange(1 << 32), number * 10_000, OPERATIONS]
+        words += ["--refusing"] if self.ends.trouble is not None else []
         workload = subprocess.Popen(
             [sys.executable, "-I", "-S", str(WORKLOAD), *map(str, words)], stdout=subprocess.PIPE
         )
@@ -124,12 +151,19 @@ class Matrix:
         timer = threading.Timer(SECONDS_MAX, self._end, (hung, workload, service))
         timer.start()
         calls = self.random.randrange(CALLS_MAX)
-        lines = [workload.stdout.readline() for _ in range(2 * calls)]
+        begin = self.random.randrange(calls + 1)
+        lines = [workload.stdout.readline() for _ in range(2 * begin)]
+        if self.ends.trouble is not None:
+            self.ends.trouble(self.random)
+        lines += [workload.stdout.readline() for _ in range(2 * (calls - begin))]
         time.sleep(self.random.random() * DELAY_S_MAX)
-        if service is not None:
-            service.kill()
-        else:
+        if service is None:
             workload.kill()
+        elif self.ends.stop_every and number % self.ends.stop_every == 1:
+            service.stop()
+        else:
+            self.outcome.kills += 1
+            service.kill()
         lines.append(workload.stdout.read())
         workload.wait()
         timer.cancel()

@@ -1,6 +1,8 @@
 """Random writes, appends, truncations and syncs of a few files, for tests of crashes.
 
-    crash_workload.py FOLDER SEED VERSION OPERATIONS
+    crash_workload.py FOLDER SEED VERSION OPERATIONS [--refusing]
+
+With --refusing storage may refuse what it takes a moment later, so a write may be made in parts.
 
 Each byte that is written follows from file, offset and version; VERSION is that of the first write,
 and each write has the next one. Standard output tells each call before it begins, and `done` when
@@ -16,6 +18,7 @@ it has returned:
     failed ERRNO                the call before failed; the program ends
     wrong TEXT                  bytes that were read are not those that were written; the end
 
+FOLDER is the working directory: when a mount there ends, no path leads to the folder below it.
 A whole run of OPERATIONS up to 5000 fits into a pipe, so that no reader is needed meanwhile.
 """
 
@@ -60,9 +63,9 @@ class WrongBytesError(Exception):
 class File:
     """One open file, and what it should contain."""
 
-    def __init__(self, folder: str, number: int, seed: random.Random) -> None:
-        self.folder = folder
-        self.path = os.path.join(folder, name_of(number))
+    def __init__(self, number: int, seed: random.Random, *, refusing: bool = False) -> None:
+        self.refusing = refusing
+        self.path = name_of(number)
         self.number = number
         self.random = seed
         self.content = bytearray()
@@ -99,6 +102,8 @@ class File:
         return offset, size
 
     def _written(self, done: int, offset: int, data: bytes) -> None:
+        while self.refusing and done < len(data):
+            done += os.pwrite(self.descriptor, data[done:], offset + done)
         if done != len(data):
             # It met an error, which the rest meets too. Otherwise the write is wrong.
             os.pwrite(self.descriptor, data[done:], offset + done)
@@ -170,7 +175,10 @@ class File:
         tell(f"replace {self.number} {size} {version}")
         self.content[:] = pattern(self.number, version, 0, size)
         new = os.open(self.path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        if os.write(new, self.content) != size:
+        done = os.write(new, self.content)
+        while self.refusing and done < size:
+            done += os.write(new, self.content[done:])
+        if done != size:
             raise WrongBytesError(f"file {self.number}: a new file was written in part")
         os.fsync(new)
         os.close(new)
@@ -181,7 +189,7 @@ class File:
     def sync_names(self, _: int) -> None:
         """Make the names in the folder durable."""
         tell(f"names {self.number}")
-        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         os.fsync(folder)
         os.close(folder)
         tell("done")
@@ -212,10 +220,10 @@ class File:
             raise WrongBytesError(f"file {self.number}: its size should be {len(self.content)}")
 
 
-def run(folder: str, seed: int, version: int, operations: int) -> None:
+def run(seed: int, version: int, operations: int, *, refusing: bool) -> None:
     """Do the operations, each on a random file."""
     source = random.Random(seed)
-    files = [File(folder, number, source) for number in range(FILES)]
+    files = [File(number, source, refusing=refusing) for number in range(FILES)]
     for file in files:
         file.open()
     kinds = ["write"] * 20 + ["append"] * 8 + ["sync"] * 6 + ["read"] * 4
@@ -228,7 +236,8 @@ def main(words: list[str]) -> int:
     """Run the workload of a command line."""
     fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
     try:
-        run(words[0], *map(int, words[1:]))
+        os.chdir(words[0])
+        run(*map(int, words[1:4]), refusing="--refusing" in words)
     except OSError as error:
         tell(f"failed {error.errno}")
     except WrongBytesError as error:
