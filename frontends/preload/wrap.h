@@ -6,28 +6,15 @@
 // are defined, and called, without: the ABIs of x86-64 and of 64-bit Arm pass such arguments alike.
 #pragma once
 
-#include <errno.h>
-
 #include "next.h"
 
 #define WRAP(result, name, parameters)                                                      \
     extern "C" [[gnu::visibility("default")]] result wrap_##name parameters __asm__(#name); \
     result wrap_##name parameters
 
-// Wraps a call that no allocator makes while dlsym() runs.
-#define SERVED(name, parameters, recorded)    \
-    WRAP(ssize_t, name, parameters) {         \
-        const Next* libc = next();            \
-        if (libc == nullptr) return refuse(); \
-        return recorded;                      \
+// Wraps a call that moves bytes. `recorded` makes it, by `libc`.
+#define SERVED(name, parameters, recorded) \
+    WRAP(ssize_t, name, parameters) {      \
+        const Next* libc = next();         \
+        return recorded;                   \
     }
-
-namespace penstock::preload {
-
-// The answer of a wrapper that cannot call libc.
-inline int refuse() {
-    errno = ENOSYS;
-    return -1;
-}
-
-}  // namespace penstock::preload

@@ -59,7 +59,6 @@ void before_lock(int fd, const void* lock) {
 #define OPEN(name, parameters, arguments, folder)                                 \
     WRAP(int, name, parameters) {                                                 \
         const Next* libc = next();                                                \
-        if (libc == nullptr) return kernel::openat(folder, path, flags, mode);    \
         const Passed passed((flags & O_TRUNC) != 0 ? path : nullptr, folder);     \
         if (passed.refuses()) return -1;                                          \
         return opened_alone(open_again(libc->name arguments, path, folder, flags, \
@@ -76,14 +75,12 @@ OPEN(openat64, (int folder, const char* path, int flags, mode_t mode), (folder, 
 #define TRACKED(result, name, parameters, arguments, failed, after) \
     WRAP(result, name, parameters) {                                \
         const Next* libc = next();                                  \
-        if (libc == nullptr) return refuse(), failed;               \
         return after(libc->name arguments);                         \
     }
 
 #define OPEN_CHECKED(name, parameters, arguments, folder)                         \
     WRAP(int, name, parameters) {                                                 \
         const Next* libc = next();                                                \
-        if (libc == nullptr) return refuse();                                     \
         const Passed passed((flags & O_TRUNC) != 0 ? path : nullptr, folder);     \
         if (passed.refuses()) return -1;                                          \
         return opened_alone(open_again(libc->name arguments, path, folder, flags, \
@@ -96,7 +93,6 @@ OPEN_CHECKED(__openat64_2, (int folder, const char* path, int flags), (folder, p
 #define CREAT(name)                                    \
     WRAP(int, name, (const char* path, mode_t mode)) { \
         const Next* libc = next();                     \
-        if (libc == nullptr) return refuse();          \
         const Passed passed(path);                     \
         if (passed.refuses()) return -1;               \
         return opened_alone(libc->name(path, mode));   \
@@ -131,14 +127,12 @@ WRAP(int, open_by_handle_at, (int mount, file_handle* handle, int flags)) {
 
 WRAP(int, dup, (int fd)) {
     const Next* libc = next();
-    if (libc == nullptr) return refuse();
     give_position(fd, true);
     return opened(libc->dup(fd));
 }
 #define DUP(name, parameters, arguments)         \
     WRAP(int, name, parameters) {                \
         const Next* libc = next();               \
-        if (libc == nullptr) return refuse();    \
         if (from != to) release_device_file(to); \
         give_positions_in_child();               \
         give_position(from, true);               \
@@ -152,14 +146,12 @@ DUP(dup3, (int from, int to, int flags), (from, to, flags))
 
 WRAP(ssize_t, sendmsg, (int socket, const msghdr* message, int flags)) {
     const Next* libc = next();
-    if (libc == nullptr) return refuse();
     if (message != nullptr && message->msg_controllen > 0) give_all_positions();
     return libc->sendmsg(socket, message, flags);
 }
 
 WRAP(int, sendmmsg, (int socket, mmsghdr* messages, unsigned count, int flags)) {
     const Next* libc = next();
-    if (libc == nullptr) return refuse();
     give_all_positions();
     return libc->sendmmsg(socket, messages, count, flags);
 }
@@ -167,7 +159,6 @@ WRAP(int, sendmmsg, (int socket, mmsghdr* messages, unsigned count, int flags)) 
 #define LSEEK(name)                                                            \
     WRAP(off_t, name, (int fd, off_t offset, int whence)) {                    \
         const Next* libc = next();                                             \
-        if (libc == nullptr) return refuse();                                  \
         off_t position = seek_cached(fd, offset, whence);                      \
         if (position == kNotCached) position = libc->name(fd, offset, whence); \
         observe_position(fd, position);                                        \
@@ -179,24 +170,22 @@ LSEEK(lseek64)
 #define FADVISE(name)                                                                         \
     WRAP(int, name, (int fd, off_t offset, off_t size, int advice)) {                         \
         const Next* libc = next();                                                            \
-        if (libc == nullptr) return ENOSYS;                                                   \
         if (advice <= POSIX_FADV_SEQUENTIAL) observe_advice(fd, advice == POSIX_FADV_RANDOM); \
         return libc->name(fd, offset, size, advice);                                          \
     }
 FADVISE(posix_fadvise)
 FADVISE(posix_fadvise64)
 
-#define FCNTL(name)                                                       \
-    WRAP(int, name, (int fd, int command, void* argument)) {              \
-        const Next* libc = next();                                        \
-        if (libc == nullptr) return kernel::fcntl(fd, command, argument); \
-        if (command == F_SETFL) change_flags(fd);                         \
-        if (is_lock(command)) before_lock(fd, argument);                  \
-        if (command != F_DUPFD && command != F_DUPFD_CLOEXEC)             \
-            return libc->name(fd, command, argument);                     \
-        give_positions_in_child();                                        \
-        give_position(fd, true);                                          \
-        return opened(libc->name(fd, command, argument));                 \
+#define FCNTL(name)                                           \
+    WRAP(int, name, (int fd, int command, void* argument)) {  \
+        const Next* libc = next();                            \
+        if (command == F_SETFL) change_flags(fd);             \
+        if (is_lock(command)) before_lock(fd, argument);      \
+        if (command != F_DUPFD && command != F_DUPFD_CLOEXEC) \
+            return libc->name(fd, command, argument);         \
+        give_positions_in_child();                            \
+        give_position(fd, true);                              \
+        return opened(libc->name(fd, command, argument));     \
     }
 
 FCNTL(fcntl)
@@ -205,7 +194,6 @@ FCNTL(fcntl64)
 #define CLOSE(name)                                     \
     WRAP(int, name, (int fd)) {                         \
         const Next* libc = next();                      \
-        if (libc == nullptr) return kernel::close(fd);  \
         release_device_file(fd);                        \
         give_positions_in_child();                      \
         const int failure = close_error(fd);            \
@@ -221,7 +209,7 @@ CLOSE(__close)
 
 WRAP(int, close_range, (unsigned first, unsigned last, int flags)) {
     const Next* libc = next();
-    if (libc == nullptr || libc->close_range == nullptr) return refuse();
+    if (libc->close_range == nullptr) return errno = ENOSYS, -1;
     give_positions_in_child();
     constexpr int kKeeps = 2 | 4;  // CLOSE_RANGE_UNSHARE, CLOSE_RANGE_CLOEXEC
     if ((flags & kKeeps) == 0 && first <= last) release_device_files(first, last);
@@ -231,7 +219,7 @@ WRAP(int, close_range, (unsigned first, unsigned last, int flags)) {
 
 WRAP(void, closefrom, (int first)) {
     const Next* libc = next();
-    if (libc == nullptr || libc->closefrom == nullptr) return;
+    if (libc->closefrom == nullptr) return;
     give_positions_in_child();
     release_device_files(static_cast<unsigned>(first < 0 ? 0 : first), ~0u);
     forget_range(static_cast<unsigned>(first < 0 ? 0 : first), ~0u);

@@ -20,7 +20,6 @@ namespace penstock::preload {
 #define CHANGES(name, parameters, arguments, file) \
     WRAP(int, name, parameters) {                  \
         const Next* libc = next();                 \
-        if (libc == nullptr) return refuse();      \
         const Passed passed(file);                 \
         if (passed.refuses()) return -1;           \
         return libc->name arguments;               \
@@ -28,7 +27,6 @@ namespace penstock::preload {
 #define FTRUNCATE(name)                                      \
     WRAP(int, name, (int fd, off_t size)) {                  \
         const Next* libc = next();                           \
-        if (libc == nullptr) return refuse();                \
         const int done = truncate_cached(fd, size);          \
         if (done != kNotCached) return done;                 \
         const Passed passed(fd);                             \
@@ -57,7 +55,6 @@ ALLOCATES(posix_fallocate64)
 #define AFTER_FLUSH(name, parameters, arguments, flush) \
     WRAP(int, name, parameters) {                       \
         const Next* libc = next();                      \
-        if (libc == nullptr) return refuse();           \
         flush;                                          \
         return libc->name arguments;                    \
     }
@@ -81,7 +78,6 @@ AFTER_FLUSH(utime, (const char* path, const utimbuf* times), (path, times), flus
 #define LIMITS(name, parameters, arguments)      \
     WRAP(int, name, parameters) {                \
         const Next* libc = next();               \
-        if (libc == nullptr) return refuse();    \
         const int result = libc->name arguments; \
         const int error = errno;                 \
         note_size_limit();                       \
@@ -100,7 +96,6 @@ LIMITS(prlimit64, (pid_t process, int resource, const rlimit* limit, rlimit* bef
 #define REMOVES(name, parameters, arguments, folder, gone) \
     WRAP(int, name, parameters) {                          \
         const Next* libc = next();                         \
-        if (libc == nullptr) return refuse();              \
         close_cached_path(gone, folder);                   \
         return libc->name arguments;                       \
     }
@@ -116,7 +111,6 @@ REMOVES(renameat2, (int folder, const char* from, int to_folder, const char* to,
 #define SYNC(name, data_only)                                  \
     WRAP(int, name, (int fd)) {                                \
         const Next* libc = next();                             \
-        if (libc == nullptr) return refuse();                  \
         const int synced = sync_cached(fd, data_only);         \
         return synced == kNotCached ? libc->name(fd) : synced; \
     }
@@ -125,7 +119,6 @@ SYNC(fdatasync, true)
 
 WRAP(void, sync, ()) {
     const Next* libc = next();
-    if (libc == nullptr) return;
     flush_all_cached();
     libc->sync();
 }
@@ -133,7 +126,6 @@ WRAP(void, sync, ()) {
 #define STAT(name, parameters, arguments)               \
     WRAP(int, name, parameters) {                       \
         const Next* libc = next();                      \
-        if (libc == nullptr) return refuse();           \
         return corrected(libc->name arguments, status); \
     }
 STAT(stat, (const char* path, struct stat* status), (path, status))
@@ -160,7 +152,6 @@ STAT(__fxstatat64, (int version, int folder, const char* path, struct stat64* st
 
 WRAP(int, statx, (int folder, const char* path, int flags, unsigned mask, struct statx* status)) {
     const Next* libc = next();
-    if (libc == nullptr) return refuse();
     const int result = libc->statx(folder, path, flags, mask, status);
     if (internal::writing_back && result == 0 && S_ISREG(status->stx_mode)) {
         auto size = static_cast<off_t>(status->stx_size);
@@ -182,7 +173,6 @@ WRAP(int, statx, (int folder, const char* path, int flags, unsigned mask, struct
 // Clones share blocks below, so both files must be whole there.
 WRAP(int, ioctl, (int fd, unsigned long request, void* argument)) {
     const Next* libc = next();
-    if (libc == nullptr) return refuse();
     if (internal::writing_back && request == FICLONE) {
         flush_cached(static_cast<int>(reinterpret_cast<intptr_t>(argument)));
     } else if (internal::writing_back && request == FICLONERANGE) {
@@ -204,7 +194,6 @@ WRAP(int, ioctl, (int fd, unsigned long request, void* argument)) {
 #define MMAP(name)                                                                                \
     WRAP(void*, name, (void* at, size_t size, int protection, int flags, int fd, off_t offset)) { \
         const Next* libc = next();                                                                \
-        if (libc == nullptr) return kernel::mmap(at, size, protection, flags, fd, offset);        \
         if (fd >= 0 && (flags & MAP_ANONYMOUS) == 0)                                              \
             pass_mapped(fd, (flags & MAP_SHARED) != 0, (protection & PROT_WRITE) != 0);           \
         void* begin = libc->name(at, size, protection, flags, fd, offset);                        \
@@ -217,7 +206,6 @@ MMAP(mmap64)
 
 WRAP(int, munmap, (void* begin, size_t size)) {
     const Next* libc = next();
-    if (libc == nullptr) return kernel::munmap(begin, size);
     unmapped(begin);
     return libc->munmap(begin, size);
 }

@@ -17,7 +17,6 @@ namespace penstock::preload {
 #define PASSED_ON(result, name, parameters, arguments, failed) \
     WRAP(result, name, parameters) {                           \
         const Next* libc = next();                             \
-        if (libc == nullptr) return refuse(), failed;          \
         give_all_positions();                                  \
         flush_before_program();                                \
         return libc->name arguments;                           \
@@ -27,7 +26,6 @@ PASSED_ON(FILE*, popen, (const char* command, const char* mode), (command, mode)
 
 WRAP(pid_t, _Fork, ()) {
     const Next* libc = next();
-    if (libc == nullptr) return refuse();
     give_all_positions();
     flush_before_program();
     const pid_t child = libc->_Fork();
@@ -39,7 +37,6 @@ WRAP(pid_t, _Fork, ()) {
 #define STARTED(name, parameters, arguments)                                          \
     WRAP(int, name, parameters) {                                                     \
         const Next* libc = next();                                                    \
-        if (libc == nullptr) return refuse();                                         \
         give_all_positions();                                                         \
         flush_before_program();                                                       \
         const Room room = room_for(environment);                                      \

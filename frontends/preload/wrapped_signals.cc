@@ -22,7 +22,6 @@ namespace penstock::preload {
 
 WRAP(int, sigaction, (int signal, const struct sigaction* action, struct sigaction* before)) {
     const Next* libc = next();
-    if (libc == nullptr) return refuse();
     if (sight.load(std::memory_order_relaxed) != Sight::kAll)
         return libc->sigaction(signal, action, before);
     if (signal == SIGSYS) {
@@ -40,63 +39,58 @@ WRAP(int, sigaction, (int signal, const struct sigaction* action, struct sigacti
 
 WRAP(sighandler_t, signal, (int signal, sighandler_t handler)) {
     const Next* libc = next();
-    if (libc == nullptr) return refuse(), SIG_ERR;
     const bool was_ours = signal == SIGSYS && sight.load() == Sight::kAll;
     if (was_ours) lose_sight();
     const sighandler_t before = libc->signal(signal, handler);
     return was_ours && before != SIG_ERR ? SIG_DFL : before;
 }
 
-#define MASKED(name, parameters, arguments, mask, failed) \
-    WRAP(int, name, parameters) {                         \
-        const Next* libc = next();                        \
-        if (libc == nullptr) return failed;               \
-        sigset_t room;                                    \
-        mask = without_sigsys(mask, &room);               \
-        return libc->name arguments;                      \
+#define MASKED(name, parameters, arguments, mask) \
+    WRAP(int, name, parameters) {                 \
+        const Next* libc = next();                \
+        sigset_t room;                            \
+        mask = without_sigsys(mask, &room);       \
+        return libc->name arguments;              \
     }
 MASKED(pthread_sigmask, (int how, const sigset_t* mask, sigset_t* before), (how, mask, before),
-       mask, ENOSYS)
-MASKED(sigprocmask, (int how, const sigset_t* mask, sigset_t* before), (how, mask, before), mask,
-       refuse())
-MASKED(sigsuspend, (const sigset_t* mask), (mask), mask, refuse())
+       mask)
+MASKED(sigprocmask, (int how, const sigset_t* mask, sigset_t* before), (how, mask, before), mask)
+MASKED(sigsuspend, (const sigset_t* mask), (mask), mask)
 MASKED(ppoll, (pollfd * all, nfds_t count, const timespec* limit, const sigset_t* mask),
-       (all, count, limit, mask), mask, refuse())
+       (all, count, limit, mask), mask)
 MASKED(__ppoll_chk,
        (pollfd * all, nfds_t count, const timespec* limit, const sigset_t* mask, size_t room_size),
-       (all, count, limit, mask, room_size), mask, refuse())
+       (all, count, limit, mask, room_size), mask)
 MASKED(pselect,
        (int count, fd_set* reads, fd_set* writes, fd_set* others, const timespec* limit,
         const sigset_t* mask),
-       (count, reads, writes, others, limit, mask), mask, refuse())
+       (count, reads, writes, others, limit, mask), mask)
 MASKED(epoll_pwait, (int fd, epoll_event* events, int count, int limit, const sigset_t* mask),
-       (fd, events, count, limit, mask), mask, refuse())
+       (fd, events, count, limit, mask), mask)
 MASKED(epoll_pwait2,
        (int fd, epoll_event* events, int count, const timespec* limit, const sigset_t* mask),
-       (fd, events, count, limit, mask), mask, refuse())
+       (fd, events, count, limit, mask), mask)
 
 // Wraps a call after which calls may go unseen, if `condition` holds.
-#define BEYOND(result, name, parameters, arguments, condition, failed) \
-    WRAP(result, name, parameters) {                                   \
-        const Next* libc = next();                                     \
-        if (libc == nullptr) return refuse(), failed;                  \
-        if (condition) lose_sight();                                   \
-        return libc->name arguments;                                   \
+#define BEYOND(result, name, parameters, arguments, condition) \
+    WRAP(result, name, parameters) {                           \
+        const Next* libc = next();                             \
+        if (condition) lose_sight();                           \
+        return libc->name arguments;                           \
     }
 BEYOND(int, prctl, (int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d),
-       (option, a, b, c, d), option == PR_SET_SECCOMP || option == PR_SET_SYSCALL_USER_DISPATCH, -1)
-BEYOND(int, unshare, (int flags), (flags), (flags & CLONE_FILES) != 0, -1)
+       (option, a, b, c, d), option == PR_SET_SECCOMP || option == PR_SET_SYSCALL_USER_DISPATCH)
+BEYOND(int, unshare, (int flags), (flags), (flags & CLONE_FILES) != 0)
 // Its function is called by a thread that libc makes.
 BEYOND(int, timer_create, (clockid_t clock, sigevent* event, timer_t* timer), (clock, event, timer),
-       event != nullptr && event->sigev_notify == SIGEV_THREAD, -1)
+       event != nullptr && event->sigev_notify == SIGEV_THREAD)
 BEYOND(int, thrd_create, (thrd_t * thread, thrd_start_t function, void* argument),
-       (thread, function, argument), true, thrd_error)
+       (thread, function, argument), true)
 
 WRAP(int, clone,
      (int (*function)(void*), void* stack, int flags, void* argument, pid_t* parent, void* tls,
       pid_t* child)) {
     const Next* libc = next();
-    if (libc == nullptr) return refuse();
     give_all_positions();
     flush_before_program();
     if ((flags & CLONE_FILES) != 0) lose_sight();
@@ -106,7 +100,6 @@ WRAP(int, clone,
 // It gives the standard streams another meaning, by calls within libc.
 WRAP(int, daemon, (int stays, int keeps)) {
     const Next* libc = next();
-    if (libc == nullptr) return refuse();
     give_all_positions();
     flush_before_program();
     const int result = libc->daemon(stays, keeps);

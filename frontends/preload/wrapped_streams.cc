@@ -37,7 +37,6 @@ void before_buffer(FILE* file, const char* buffer, size_t size) {
 #define FOPEN(name)                                                            \
     WRAP(FILE*, name, (const char* path, const char* mode)) {                  \
         const Next* libc = next();                                             \
-        if (libc == nullptr) return refuse(), nullptr;                         \
         const Passed passed(mode != nullptr && *mode == 'w' ? path : nullptr); \
         if (passed.refuses()) return nullptr;                                  \
         if (!may_serve(path, mode)) [[likely]]                                 \
@@ -51,7 +50,6 @@ FOPEN(fopen64)
 
 WRAP(FILE*, fdopen, (int fd, const char* mode)) {
     const Next* libc = next();
-    if (libc == nullptr) return refuse(), nullptr;
     if (FILE* file = served_stream(fd, mode)) return file;
     pass_cached(fd, true);
     give_position(fd, true);  // libc's own reads are not wrapped
@@ -61,7 +59,6 @@ WRAP(FILE*, fdopen, (int fd, const char* mode)) {
 #define FREOPEN(name)                                                          \
     WRAP(FILE*, name, (const char* path, const char* mode, FILE* file)) {      \
         const Next* libc = next();                                             \
-        if (libc == nullptr) return refuse(), nullptr;                         \
         if (!make_ordinary(file)) return nullptr;                              \
         release_device_file(fileno_unlocked(file));                            \
         const Passed passed(mode != nullptr && *mode == 'w' ? path : nullptr); \
@@ -73,7 +70,6 @@ FREOPEN(freopen64)
 
 WRAP(int, fclose, (FILE * file)) {
     const Next* libc = next();
-    if (libc == nullptr) return refuse();
     if (is_served_stream(file)) return libc->fclose(file);
     Stream* stream = forget_stream(file);
     const int fd = fileno_unlocked(file);
@@ -97,21 +93,18 @@ WRAP(int, endmntent, (FILE * file)) {
 
 WRAP(int, setvbuf, (FILE * file, char* buffer, int mode, size_t size)) {
     const Next* libc = next();
-    if (libc == nullptr) return refuse();
     if (mode == _IONBF || (buffer != nullptr && size < kBufferMin)) make_ordinary(file);
     return libc->setvbuf(file, buffer, mode, size);
 }
 
 WRAP(void, setbuf, (FILE * file, char* buffer)) {
     const Next* libc = next();
-    if (libc == nullptr) return;
     before_buffer(file, buffer, BUFSIZ);
     libc->setbuf(file, buffer);
 }
 
 WRAP(void, setbuffer, (FILE * file, char* buffer, size_t size)) {
     const Next* libc = next();
-    if (libc == nullptr) return;
     before_buffer(file, buffer, size);
     libc->setbuffer(file, buffer, size);
 }
@@ -119,7 +112,6 @@ WRAP(void, setbuffer, (FILE * file, char* buffer, size_t size)) {
 #define FREAD(name, locks)                                                  \
     WRAP(size_t, name, (void* to, size_t size, size_t count, FILE* file)) { \
         const Next* libc = next();                                          \
-        if (libc == nullptr) return 0;                                      \
         const size_t done = read_long(file, to, size, count, locks);        \
         if (done != static_cast<size_t>(kNotCached)) return done;           \
         return libc->name(to, size, count, file);                           \
@@ -130,7 +122,6 @@ FREAD(fread_unlocked, false)
 #define FREAD_CHECKED(name, locks)                                                       \
     WRAP(size_t, name, (void* to, size_t room, size_t size, size_t count, FILE* file)) { \
         const Next* libc = next();                                                       \
-        if (libc == nullptr) return 0;                                                   \
         const bool fits = size == 0 || count <= room / size;                             \
         const size_t done = fits ? read_long(file, to, size, count, locks)               \
                                  : static_cast<size_t>(kNotCached);                      \
@@ -142,7 +133,6 @@ FREAD_CHECKED(__fread_unlocked_chk, false)
 
 WRAP(int, fwide, (FILE * file, int mode)) {
     const Next* libc = next();
-    if (libc == nullptr) return 0;
     int found = 0;
     return knows_orientation(file, mode, &found) ? found : libc->fwide(file, mode);
 }
@@ -151,7 +141,6 @@ WRAP(int, fwide, (FILE * file, int mode)) {
 #define WIDE(result, name, parameters, arguments, file, failed) \
     WRAP(result, name, parameters) {                            \
         const Next* libc = next();                              \
-        if (libc == nullptr) return failed;                     \
         make_ordinary(file);                                    \
         return libc->name arguments;                            \
     }

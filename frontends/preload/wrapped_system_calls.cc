@@ -352,7 +352,6 @@ bool make_call(long number, const long* words, long* result) {
 
 WRAP(long, syscall, (long number, long a, long b, long c, long d, long e, long f)) {
     const Next* libc = next();
-    if (libc == nullptr) return kernel::call(number, a, b, c, d, e, f);
     if (is_exempt(__builtin_return_address(0))) return libc->syscall(number, a, b, c, d, e, f);
     const long words[] = {a, b, c, d, e, f};
     long result = 0;

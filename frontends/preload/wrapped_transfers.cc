@@ -241,7 +241,6 @@ ssize_t moved_pieces(int fd, const iovec* pieces, int count, off_t offset, bool 
 #define READ(name, parameters, arguments)                                         \
     WRAP(ssize_t, name, parameters) {                                             \
         const Next* libc = next();                                                \
-        if (libc == nullptr) return kernel::read(fd, to, size);                   \
         return at_position('r', fd, moved(fd, to, size, kAtPosition, false, [=] { \
                                return libc->name arguments;                       \
                            }));                                                   \
@@ -250,7 +249,6 @@ ssize_t moved_pieces(int fd, const iovec* pieces, int count, off_t offset, bool 
 #define PREAD(name, parameters, arguments)                                         \
     WRAP(ssize_t, name, parameters) {                                              \
         const Next* libc = next();                                                 \
-        if (libc == nullptr) return kernel::pread(fd, to, size, offset);           \
         return at_offset('r', fd, offset, moved(fd, to, size, offset, false, [=] { \
                              return libc->name arguments;                          \
                          }));                                                      \
@@ -309,7 +307,6 @@ VECTORED(write, 'w', true)
 #define WRITE(name)                                                                \
     WRAP(ssize_t, name, (int fd, const void* from, size_t size)) {                 \
         const Next* libc = next();                                                 \
-        if (libc == nullptr) return kernel::write(fd, from, size);                 \
         return at_position('w', fd, moved(fd, from, size, kAtPosition, true, [=] { \
                                return libc->name(fd, from, size);                  \
                            }));                                                    \
