@@ -19,6 +19,9 @@ using chunk_cache::kNone;
 using chunk_cache::State;
 using Clock = std::chrono::steady_clock;
 
+// Bytes of the host that stay free for other programs where no option says how many.
+constexpr uint64_t kSpareMemory = 64 << 20;
+
 constexpr auto kPinsEvery = std::chrono::milliseconds(10);
 constexpr auto kGrowEvery = std::chrono::seconds(1);
 constexpr uint64_t kTakeEveryNs = 1'000'000'000;  // after the host had not so much memory
@@ -171,8 +174,10 @@ void CacheOfFiles::take_memory(Lock& lock) {
     const uint32_t device = memory_.device_of(slab);
     taking_ = slab;
     lock.unlock();
-    const bool may = options_.keep_free == 0 ||
-                     memory_.free_memory(device) >= options_.keep_free + slab_size();
+    // Where memory is short, the kernel ends the process that has most of it, with all that it has
+    // not written back.
+    const uint64_t spare = std::max(options_.keep_free, kSpareMemory);
+    const bool may = memory_.free_memory(device) >= spare + slab_size();
     const bool taken = may && memory_.take(slab).ok();
     lock.lock();
     taking_ = kNone;

@@ -5,35 +5,17 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
-#include <iterator>
 #include <string_view>
 
+#include "file/available_memory.h"
 #include "storage/system_calls.h"
 
 namespace penstock::file {
 namespace {
 
 namespace system = storage::system;
-
-// Returns what programs can take without swapping, or the largest number if the kernel does not
-// tell.
-uint64_t available_memory() {
-    const system::ScopedDescriptor file(system::open("/proc/meminfo", O_RDONLY | O_CLOEXEC));
-    std::array<char, 1024> text{};
-    const ssize_t size = file.get() < 0 ? 0 : system::pread(file.get(), &text[0], text.size(), 0);
-    const std::string_view all(text.data(), size < 0 ? 0 : static_cast<size_t>(size));
-    constexpr std::string_view kKey = "MemAvailable:";
-    const size_t at = all.find(kKey);
-    if (at == std::string_view::npos) return UINT64_MAX;
-    const std::string_view rest = all.substr(all.find_first_not_of(' ', at + kKey.size()));
-    uint64_t kib = 0;
-    const auto parsed = std::from_chars(rest.data(), rest.data() + rest.size(), kib);
-    return parsed.ec == std::errc() ? kib << 10 : UINT64_MAX;
-}
 
 constexpr size_t kHugePage = 2 << 20;
 constexpr int kMadvCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, which older headers lack

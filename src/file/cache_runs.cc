@@ -140,7 +140,9 @@ Result<chunk_cache::ChunkId> CacheOfFiles::arrived(Lock& lock, Inode& inode, uin
 }
 
 uint64_t CacheOfFiles::dirty_size_max() const {
-    const uint64_t all = (chunks_.open_slabs() + untaken_.size()) * slab_size();
+    // Memory that could not be taken may not be there.
+    const bool may_grow = base::monotonic_ns() >= next_taking_ns_;
+    const uint64_t all = (chunks_.open_slabs() + (may_grow ? untaken_.size() : 0)) * slab_size();
     return options_.dirty_size_max != 0 ? options_.dirty_size_max : all / 4;
 }
 
@@ -238,6 +240,10 @@ void CacheOfFiles::write_back_run(Lock& lock, std::span<const ChunkId> run) {
         shared_->forget_mtime(inode.slot, inode.mtime_ns);
     if (lost_bytes) tell_loss(inode);
     const bool failed = !status.ok() && !lost;
+    if (failed) {  // a write that fails may free what was reserved behind the end
+        inode.space.forget_from(0);
+        ++inode.space.unpromised;
+    }
     const bool tells = failed ? note_failure(inode, status, oldest_ns) : inode.failing.has_value();
     if (!failed) end_failure(inode);
     FileBelow told = tells ? inode.writer : FileBelow();

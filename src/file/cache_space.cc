@@ -292,6 +292,7 @@ Status CacheOfFiles::finish(Inode& inode) {
     FileBelow writer;
     {
         const Lock lock(mutex_);
+        if (shared_ != nullptr) collect(inode.id);  // what programs have written by grants
         unpromised = inode.space.unpromised;
         writer = inode.writer;
         if (unpromised == inode.space.settled) return std::exchange(inode.error, {});

@@ -66,7 +66,8 @@ std::string text_of(const LogMarker& marker) {
 // Reads the lines of a marker, of which the order does not matter. Returns false if one is wrong.
 bool parse(std::string_view text, LogMarker* marker) {
     const size_t last = text.rfind("checksum ");
-    if (!text.starts_with(kFirstLine) || last == std::string_view::npos) return false;
+    if (!text.starts_with(kFirstLine) || last == std::string_view::npos || text[last - 1] != '\n')
+        return false;
     const uint32_t sum = crc32c(0, std::as_bytes(std::span(text.substr(0, last))));
     if (text.substr(last) != "checksum " + hex_of(sum) + "\n") return false;
     const std::pair<std::string_view, std::string*> texts[] = {

@@ -33,10 +33,10 @@ SpaceRules space_rules(int descriptor) {
         case EXT4_SUPER_MAGIC:  // of ext2 and ext3 too
         case TMPFS_MAGIC:
         case F2FS_SUPER_MAGIC:
-        case OVERLAYFS_SUPER_MAGIC:  // those of the folder in it that is written
             rules.reserves = rules.keeps = rules.leases = true;
             break;
-        case kXfs:  // two files may share blocks, until one of them is written
+        case OVERLAYFS_SUPER_MAGIC:  // the folder in it that is written may be of XFS or btrfs
+        case kXfs:                   // two files may share blocks, until one of them is written
             rules.reserves = rules.leases = true;
             break;
         default:
@@ -84,7 +84,12 @@ int give_back_space(int descriptor, uint64_t size, uint64_t reserved_end, struct
         return errno;
     int error = storage::system::fstat(descriptor, now) == 0 ? 0 : errno;
     const uint64_t blocks = static_cast<uint64_t>(now->st_blocks) * kBlockMin;
-    const bool expected = static_cast<uint64_t>(now->st_size) == size && now->st_nlink > 0 &&
+    // A truncation takes these from a file.
+    const bool privileged = (now->st_mode & (S_ISUID | S_ISGID)) != 0 ||
+                            storage::system::fgetxattr(descriptor, "security.capability", nullptr,
+                                                       0) >= 0;
+    const bool expected = !privileged && static_cast<uint64_t>(now->st_size) == size &&
+                          now->st_nlink > 0 &&
                           blocks <= reserved_end + reserved_end / 64 + kMetadataMax;
     if (error == 0 && !expected) error = ESTALE;
     if (error == 0 && storage::system::ftruncate(descriptor, static_cast<off_t>(size)) != 0)

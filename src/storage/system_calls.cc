@@ -144,6 +144,10 @@ int stat(const char* path, struct stat* out) {
 
 int fstat(int descriptor, struct stat* out) { return short_call(SYS_fstat, descriptor, out); }
 
+ssize_t fgetxattr(int descriptor, const char* name, void* value, size_t size) {
+    return call(SYS_fgetxattr, descriptor, name, value, size);
+}
+
 int utimensat(int folder, const char* path, const timespec times[2], int flags) {
     return short_call(SYS_utimensat, folder, path, times, flags);
 }

@@ -54,6 +54,7 @@ int fadvise(int descriptor, off_t offset, off_t size, int advice);
 
 int stat(const char* path, struct stat* out);
 int fstat(int descriptor, struct stat* out);
+ssize_t fgetxattr(int descriptor, const char* name, void* value, size_t size);
 int utimensat(int folder, const char* path, const timespec times[2], int flags);
 int statx(int folder, const char* path, int flags, unsigned mask, struct statx* out);
 int statfs(const char* path, struct statfs* out);

@@ -99,7 +99,7 @@ def command_lines(tmp_path: Path) -> dict[str, list[str]]:
         "scan": ["scan", str(text), "--pattern", "line"],
         "read": ["read", str(text), "--device", "cpu"],
         "residency": ["residency", str(text)],
-        "calibrate": ["calibrate", str(tmp_path), "--seconds", "0.1", "--dry-run"],
+        "calibrate": ["calibrate", str(tmp_path), "--seconds", "0.1", "--dry-run", "--force"],
         "signature": ["signature", str(trace), "--json"],
         "bench": ["bench", "--list"],
         "stats": ["stats"],

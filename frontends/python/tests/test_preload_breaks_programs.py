@@ -161,8 +161,10 @@ print(numpy.fromfile({str(tmp_path / "out")!r}, dtype=numpy.int64).sum())
 print(numpy.memmap({str(data)!r}, mode="r")[100:105])
 """
     found = same_alone_and_preloaded(tmp_path, sys.executable, "-c", code).of(data)
-    # stdio reads for fromfile by itself; the file's own reads are recorded where they were.
-    assert found == [("r", 0, 3), ("r", 26, 4), ("r", 5030, 1)]
+    # The file's own reads are recorded where they were, among those of stdio for fromfile.
+    own = [("r", 0, 3), ("r", 26, 4), ("r", 5030, 1)]
+    assert found[0] == own[0]
+    assert [access for access in found if access in own[1:]] == own[1:]
 
 
 # Reads through the kernel's two rings. Where the kernel or a container refuses, it says so.

@@ -143,7 +143,8 @@ def test_text(file: Path) -> None:
     explained = text(run(file, "--device", "cpu", "--explain", "--check")).splitlines()
     assert explained[0].startswith(f"0: {SIZE} of {SIZE} bytes: ")
     assert explained[1].endswith("equal to plain reads")
-    assert explained[-1].startswith("  residency  ")
+    assert explained[-2].startswith("  residency  ")
+    assert explained[-1].startswith("  calibration ")
     bytes_apart = run(file, "--device", "cpu", "-o", "-")
     assert bytes_apart.stdout == file.read_bytes()
     assert b" GB/s) into cpu:" in bytes_apart.stderr
