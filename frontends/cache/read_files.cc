@@ -171,7 +171,7 @@ CacheReply ReadFiles::enter(const Key& key, const std::shared_ptr<Entry>& entry)
     uses_.push_front(key);
     entry->use = uses_.begin();
     // It may have been passed since it was opened, and changed.
-    if (held_.contains(key) || changed_.contains(key)) {
+    if (held_.contains(key) || changed_.contains(key) || (entry->writes && passed_.contains(key))) {
         uses_.erase(entry->use);
         entries_.erase(key);
         return error_reply(EAGAIN);

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -26,7 +28,7 @@ using cache_protocol::kHelloDescriptors;
 using cache_protocol::Request;
 
 constexpr int kConnectionsMax = 64;    // threads that ask at once; others wait for one of these
-constexpr int kIdleMax = 8;            // that stay open
+constexpr int kIdleMax = 32;           // that stay open
 constexpr uint32_t kMappingsMax = 16;  // services that one process can outlive
 constexpr time_t kAnswerS = 5;         // the service reads slow storage for an answer
 constexpr int kLongPeriods = 24;       // of kAnswerS, for what is written back
@@ -55,6 +57,30 @@ std::atomic<time_t> tried{0};
 sockaddr_un address;
 bool writing = false;
 
+// While it lives, no signal handler and no cancellation can leave the calling thread's code here: a
+// connection would stay in use for ever, or be given to two threads. A call that SIGSYS stands for
+// must still be told.
+class Undisturbed {
+public:
+    Undisturbed() {
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels_);
+        const uint64_t all = ~(uint64_t{1} << (SIGSYS - 1));
+        kernel::call(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask_, sizeof mask_);
+    }
+    ~Undisturbed() {
+        const int error = errno;
+        kernel::call(SYS_rt_sigprocmask, SIG_SETMASK, &mask_, nullptr, sizeof mask_);
+        pthread_setcancelstate(cancels_, nullptr);
+        errno = error;
+    }
+    Undisturbed(const Undisturbed&) = delete;
+    Undisturbed& operator=(const Undisturbed&) = delete;
+
+private:
+    uint64_t mask_ = 0;
+    int cancels_ = PTHREAD_CANCEL_ENABLE;
+};
+
 time_t now() {
     timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -73,6 +99,11 @@ void drop(Connection& connection) {
     if (fd >= 0 && is_ours(connection, fd)) kernel::close(fd);
 }
 
+void nap() {
+    const timespec time{0, kNapNs};
+    nanosleep(&time, nullptr);
+}
+
 // Sets the limit of descriptors, or tells it.
 bool limit_of_descriptors(const rlimit* set, rlimit* told) {
     return kernel::call(SYS_prlimit64, 0, RLIMIT_NOFILE, set, told) == 0;
@@ -80,7 +111,7 @@ bool limit_of_descriptors(const rlimit* set, rlimit* told) {
 
 // Makes a socket whose number is out of the program's way: behind its limit, where that may be
 // raised for a moment. So the program has as many descriptors as without it. It is closed at exec.
-int make_socket() {
+int make_socket_alone() {
     rlimit limit{}, now{};
     if (!limit_of_descriptors(nullptr, &limit)) return -1;
     rlimit raised = limit;
@@ -99,6 +130,15 @@ int make_socket() {
     // The program may have set another limit meanwhile.
     if (raises && limit_of_descriptors(nullptr, &now) && now.rlim_cur == raised.rlim_cur)
         limit_of_descriptors(&limit, nullptr);
+    return fd;
+}
+
+int make_socket() {
+    // One thread at a time: another one would take the raised limit for the program's.
+    static std::atomic<bool> making{false};
+    for (int naps = 0; making.exchange(true) && naps < kNapsMax; ++naps) nap();
+    const int fd = make_socket_alone();
+    making.store(false);
     return fd;
 }
 
@@ -149,7 +189,8 @@ bool exchange(Connection& connection, CacheRequest request, int descriptor, Cach
     message.msg_controllen = sizeof control;
     // What is written back takes as long as storage does.
     const bool writes_back = request.kind == Request::kSync || request.kind == Request::kFlush ||
-                             request.kind == Request::kPass || request.kind == Request::kGrant;
+                             request.kind == Request::kPass || request.kind == Request::kGrant ||
+                             request.kind == Request::kError || request.kind == Request::kTruncate;
     int periods = writes_back ? kLongPeriods : 1;
     do {
         moved = kernel::call(SYS_recvmsg, fd, &message, MSG_CMSG_CLOEXEC);
@@ -204,11 +245,6 @@ const CacheMapping* last_mapping() {
 const CacheMapping* joined_cache() {
     const CacheMapping* last = last_mapping();
     return last != nullptr && last->reader.marks.live() ? last : nullptr;
-}
-
-void nap() {
-    const timespec time{0, kNapNs};
-    nanosleep(&time, nullptr);
 }
 
 // Threads that start together all need a connection: one connects, the others wait for a moment.
@@ -296,6 +332,7 @@ const CacheMapping* cache_by_number(uint32_t number) { return &mappings[number];
 
 const CacheMapping* current_cache() {
     if (const CacheMapping* joined = joined_cache(); joined != nullptr) return joined;
+    const Undisturbed undisturbed;
     if (connecting.exchange(true)) return mapping_of_other_thread();
     const CacheMapping* other = joined_cache();  // another thread may just have connected
     if (other != nullptr || now() < tried.load() + kPauseS) {
@@ -323,6 +360,7 @@ const CacheMapping* current_cache() {
 }
 
 bool ask_cache(const CacheMapping& cache, CacheRequest request, int descriptor, CacheReply* reply) {
+    const Undisturbed undisturbed;
     *reply = {};
     // The program may have closed the connection, or the service, which has only so many.
     for (int attempts = 0; attempts < kAttemptsMax && cache.reader.marks.live(); ++attempts) {
@@ -343,6 +381,7 @@ bool ask_cache(const CacheMapping& cache, CacheRequest request, int descriptor, 
 }
 
 void tell_cache(const CacheMapping& cache, const CacheRequest& request, bool waits) {
+    const Undisturbed undisturbed;
     Connection* connection = waits ? take_connection(cache.number) : try_connection(cache.number);
     if (connection == nullptr) return;
     const int fd = connection->fd.load();
@@ -355,6 +394,7 @@ void tell_cache(const CacheMapping& cache, const CacheRequest& request, bool wai
 uint32_t writer_number(const CacheMapping& cache) {
     const uint32_t known = cache.writer.load(std::memory_order_relaxed);
     if (known != 0) return known;
+    const Undisturbed undisturbed;
     // A child of fork is another writer than its parent. What is mapped is mapped already.
     Connection* connection = take_connection(cache.number);
     if (connection == nullptr) return 0;

@@ -27,6 +27,7 @@ using cache_protocol::Request;
 
 constexpr uint32_t kNoSlot = UINT32_MAX;
 
+constexpr int kStandardMax = 2;  // by descriptors up to this one libc reads and writes itself
 constexpr unsigned kReadsUntilAgain = 64;  // reads by the kernel before a file is asked for again
 
 constinit CachedFile files[kDescriptorsMax];
@@ -100,7 +101,7 @@ State find_slot(int fd, CachedFile& file) {
     const bool writes = (flags & O_ACCMODE) != O_RDONLY;
     // With write-back such a descriptor is written by grants, but where each write goes to the end
     // of the file, or to storage.
-    const bool by_grants = writes && internal::writing_back &&
+    const bool by_grants = writes && internal::writing_back && fd > kStandardMax &&
                            (flags & (O_APPEND | O_DSYNC)) == 0 && sight.load() != Sight::kLost;
     if (writes && !by_grants) (void)pass_cached(fd, true);
     if ((flags & O_ACCMODE) == O_WRONLY && !by_grants) return kIgnored;
@@ -323,11 +324,11 @@ void cached_opened(int fd, bool by_stdio) {
     if (!internal::caching.load(std::memory_order_relaxed)) return;
     CachedFile* file = file_at(fd);
     if (file == nullptr || is_child_of_vfork()) return;
-    // Before the start a fork goes unnoticed. Standard input is read by stdin too.
+    // Before the start a fork goes unnoticed.
     set_position(fd, *file,
-                 !has_started()        ? kKernelsForGood
-                 : by_stdio || fd == 0 ? kStdios
-                                       : kKernels);
+                 !has_started()                   ? kKernelsForGood
+                 : by_stdio || fd <= kStandardMax ? kStdios
+                                                  : kKernels);
     if (!internal::writing_back) return;
     // libc's own writes, of a shell's echo as of stdio, are not wrapped: what the cache has of a
     // file that is not written by grants must be in it before.
@@ -370,8 +371,8 @@ void forget_cached(int fd) {
 
 void distrust_cached(int fd) {
     CachedFile* file = internal::caching.load(std::memory_order_relaxed) ? file_at(fd) : nullptr;
-    uint32_t served = kServed;
-    if (file != nullptr) file->state.compare_exchange_strong(served, kUnknown);
+    if (file == nullptr) return;
+    for (uint32_t state : {kServed, kWritten}) file->state.compare_exchange_strong(state, kUnknown);
 }
 
 void internal::give_up_position(int fd, bool for_good) {

@@ -243,6 +243,8 @@ ssize_t internal::write_cached(int fd, const void* from, size_t size, off_t offs
         uint64_t end = position + size;
         file->position.compare_exchange(end, position + moved);
     }
+    // The memory may be a device's: then the caller copies it.
+    if (moved == 0 && rest < 0 && errno == EFAULT) return kNotCached;
     return moved > 0 ? static_cast<ssize_t>(moved) : rest;
 }
 
@@ -253,7 +255,9 @@ int internal::truncate_cached(int fd, off_t size) {
     }
     const int error = errno;
     int failure = ESTALE;
-    if (is_served(fd, *file) && is_written(*file)) {
+    internal::note_size_limit();
+    const bool allowed = static_cast<uint64_t>(size) <= size_limit.load(std::memory_order_relaxed);
+    if (allowed && is_served(fd, *file) && is_written(*file)) {
         CacheRequest request = request_of(*file, Request::kTruncate);
         request.size = static_cast<uint64_t>(size);
         failure = ask_about(*file, request);
@@ -280,9 +284,11 @@ int internal::sync_cached(int fd, bool data_only) {
         return static_cast<int>(kNotCached);
     CacheRequest request = request_of(known, Request::kSync);
     request.size = data_only ? 1 : 0;
+    const bool had_written = file != nullptr && file->has_written.exchange(false);
     const int failure = ask_about(known, request);
     const bool is_below = failure == ESTALE || !cache_of(known).reader.marks.live();
-    if (file != nullptr && (failure == 0 || is_below)) file->has_written.store(false);
+    // What another thread writes meanwhile is not among it.
+    if (had_written && failure != 0 && !is_below) file->has_written.store(true);
     // What is no longer in the cache is below: the kernel syncs it.
     if (is_below) return static_cast<int>(kNotCached);
     if (failure == 0) return 0;
@@ -332,7 +338,6 @@ bool internal::pass_cached(int fd, bool for_good, bool is_mapped) {
 }
 
 void internal::hold(int fd, HeldFile* held) {
-    if (is_child_of_vfork()) return;
     CachedFile known;
     CachedFile* file = file_at(fd);
     const int error = errno;
@@ -373,7 +378,6 @@ void internal::flush_cached_path(const char* path, int folder, int flags) {
 }
 
 void internal::hold_path(const char* path, int folder, HeldFile* held) {
-    if (is_child_of_vfork()) return;
     CachedFile known;
     const int error = errno;
     if (find_path(path, folder, 0, &known)) hold_file(known, held);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <gnu/libc-version.h>
 #include <link.h>
+#include <linux/audit.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -72,7 +73,8 @@ void trapped(int signal, siginfo_t* info, void* context) {
         result = kernel::call(info->si_syscall, call[0], call[1], call[2], call[3], call[4],
                               call[5]);
         words[REG_RAX] = result == -1 ? -errno : result;
-    } else if (traps.fetch_add(1, std::memory_order_relaxed) < kTrapsMax &&
+    } else if (info->si_arch == AUDIT_ARCH_X86_64 &&
+               traps.fetch_add(1, std::memory_order_relaxed) < kTrapsMax &&
                make_call(info->si_syscall, call, &result)) {
         words[REG_RAX] = result == -1 ? -errno : result;
     } else {
@@ -89,8 +91,8 @@ bool catch_calls() {
         return false;
     struct sigaction action {};
     action.sa_sigaction = trapped;
-    // A call that waits may be interrupted by other signals. Stacks of Go and of fibers are small.
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_NODEFER;
+    // A call that waits may be interrupted by other signals. Signal stacks are too small for it.
+    action.sa_flags = SA_SIGINFO | SA_RESTART | SA_NODEFER;
     return next()->sigaction(SIGSYS, &action, nullptr) == 0;
 }
 
@@ -155,6 +157,11 @@ void lose_sight() {
     selector = kAllow;
     give_all_positions();
     flush_before_program();
+}
+
+// The functions that libc calls in a thread of its own are not watched.
+void lose_sight_of(const sigevent* event) {
+    if (event != nullptr && event->sigev_notify == SIGEV_THREAD) lose_sight();
 }
 
 WRAP(int, pthread_create,

@@ -36,6 +36,8 @@ void begin_watching();
 void watch_thread();
 // Says that calls may go unseen from now on: hands positions and written bytes to the kernel.
 void lose_sight();
+// The same, if libc is to call a function in a thread of its own.
+void lose_sight_of(const sigevent* event);
 // Says that code from `begin` to `end` is Penstock's own: its system calls are not the program's.
 void exempt(uintptr_t begin, uintptr_t end);
 bool is_exempt(const void* caller);

@@ -191,6 +191,34 @@ FADVISE(posix_fadvise64)
 FCNTL(fcntl)
 FCNTL(fcntl64)
 
+// Calls that make descriptors of other things. Their number may have been closed by a call of libc
+// that is not wrapped, such as its close() found by dlsym().
+#define MAKES(name, parameters, arguments) \
+    WRAP(int, name, parameters) { return opened(next()->name arguments); }
+MAKES(socket, (int domain, int type, int protocol), (domain, type, protocol))
+MAKES(accept, (int listener, sockaddr* from, socklen_t* size), (listener, from, size))
+MAKES(accept4, (int listener, sockaddr* from, socklen_t* size, int flags),
+      (listener, from, size, flags))
+MAKES(eventfd, (unsigned count, int flags), (count, flags))
+MAKES(epoll_create, (int size), (size))
+MAKES(epoll_create1, (int flags), (flags))
+MAKES(memfd_create, (const char* name, unsigned flags), (name, flags))
+MAKES(timerfd_create, (clockid_t clock, int flags), (clock, flags))
+MAKES(signalfd, (int fd, const sigset_t* mask, int flags), (fd, mask, flags))
+MAKES(inotify_init, (), ())
+MAKES(inotify_init1, (int flags), (flags))
+#define MAKES_PAIR(name, parameters, arguments)    \
+    WRAP(int, name, parameters) {                  \
+        const int result = next()->name arguments; \
+        if (result == 0) forget(pair[0]);          \
+        if (result == 0) forget(pair[1]);          \
+        return result;                             \
+    }
+MAKES_PAIR(socketpair, (int domain, int type, int protocol, int* pair),
+           (domain, type, protocol, pair))
+MAKES_PAIR(pipe, (int* pair), (pair))
+MAKES_PAIR(pipe2, (int* pair, int flags), (pair, flags))
+
 #define CLOSE(name)                                     \
     WRAP(int, name, (int fd)) {                         \
         const Next* libc = next();                      \

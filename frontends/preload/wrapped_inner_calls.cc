@@ -12,6 +12,7 @@
 
 #include "cached_files.h"
 #include "cached_writes.h"
+#include "raw_calls.h"
 #include "wrap.h"
 
 namespace penstock::preload {
@@ -96,22 +97,27 @@ FTS(fts64_read, fts64_children, FTS64, FTSENT64)
 // A thread of libc makes the transfer, later.
 #define AIO(suffix, Block)                                                                   \
     WRAP(int, aio_read##suffix, (Block * block)) {                                           \
+        lose_sight_of(&block->aio_sigevent);                                                 \
         flush_cached(block->aio_fildes);                                                     \
         return next()->aio_read##suffix(block);                                              \
     }                                                                                        \
     WRAP(int, aio_write##suffix, (Block * block)) {                                          \
+        lose_sight_of(&block->aio_sigevent);                                                 \
         if (!pass_cached(block->aio_fildes, true)) return -1;                                \
         return next()->aio_write##suffix(block);                                             \
     }                                                                                        \
     WRAP(int, aio_fsync##suffix, (int kind, Block* block)) {                                 \
+        lose_sight_of(&block->aio_sigevent);                                                 \
         flush_cached(block->aio_fildes);                                                     \
         return next()->aio_fsync##suffix(kind, block);                                       \
     }                                                                                        \
     WRAP(int, lio_listio##suffix,                                                            \
          (int mode, Block* const* blocks, int count, struct sigevent* event)) {              \
+        lose_sight_of(event);                                                                \
         for (int i = 0; i < count; ++i) {                                                    \
             const Block* block = blocks[i];                                                  \
             if (block == nullptr) continue;                                                  \
+            lose_sight_of(&block->aio_sigevent);                                             \
             if (block->aio_lio_opcode == LIO_READ) flush_cached(block->aio_fildes);          \
             if (block->aio_lio_opcode == LIO_WRITE && !pass_cached(block->aio_fildes, true)) \
                 return -1;                                                                   \

@@ -50,6 +50,9 @@ STARTED(execve, (const char* path, char* const* words, char* const* environment)
         (path, words, environment))
 STARTED(execvpe, (const char* file, char* const* words, char* const* environment),
         (file, words, environment))
+STARTED(execveat,
+        (int folder, const char* path, char* const* words, char* const* environment, int flags),
+        (folder, path, words, environment, flags))
 STARTED(fexecve, (int fd, char* const* words, char* const* environment), (fd, words, environment))
 STARTED(posix_spawn,
         (pid_t * pid, const char* path, const posix_spawn_file_actions_t* actions,

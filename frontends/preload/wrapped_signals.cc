@@ -16,6 +16,7 @@
 #include "cached_writes.h"
 #include "descriptors.h"
 #include "raw_calls.h"
+#include "start.h"
 #include "wrap.h"
 
 namespace penstock::preload {
@@ -87,6 +88,21 @@ BEYOND(int, timer_create, (clockid_t clock, sigevent* event, timer_t* timer), (c
 BEYOND(int, thrd_create, (thrd_t * thread, thrd_start_t function, void* argument),
        (thread, function, argument), true)
 
+namespace {
+
+struct CloneStart {
+    int (*function)(void*);
+    void* argument;
+};
+
+int run_clone(void* made) {
+    const CloneStart start = *static_cast<CloneStart*>(made);
+    begin_child();
+    return start.function(start.argument);
+}
+
+}  // namespace
+
 WRAP(int, clone,
      (int (*function)(void*), void* stack, int flags, void* argument, pid_t* parent, void* tls,
       pid_t* child)) {
@@ -94,7 +110,10 @@ WRAP(int, clone,
     give_all_positions();
     flush_before_program();
     if ((flags & CLONE_FILES) != 0) lose_sight();
-    return libc->clone(function, stack, flags, argument, parent, tls, child);
+    if ((flags & CLONE_VM) != 0)
+        return libc->clone(function, stack, flags, argument, parent, tls, child);
+    CloneStart start{function, argument};  // the child has a copy
+    return libc->clone(run_clone, stack, flags, &start, parent, tls, child);
 }
 
 // It gives the standard streams another meaning, by calls within libc.

@@ -48,30 +48,40 @@ std::atomic<unsigned> exempted_count{0};  // may grow beyond the last
 // (tcmalloc's mmap) or an instruction, it comes here again with the same words.
 class Routed {
 public:
-    Routed(long number, const long* words) : number_(number), words_(words), outer_(innermost) {
-        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
-        innermost = this;
+    Routed(long number, const long* words) : outer_(innermost) {
+        innermost = {this, number, {words[0], words[1], words[2]}, PTHREAD_CANCEL_ENABLE};
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &innermost.cancels);
     }
     ~Routed() {
+        pthread_setcancelstate(innermost.cancels, nullptr);
         innermost = outer_;
-        pthread_setcancelstate(before_, nullptr);
     }
     Routed(const Routed&) = delete;
     Routed& operator=(const Routed&) = delete;
 
     static bool is_again(long number, const long* words) {
-        return innermost != nullptr && innermost->number_ == number &&
-               memcmp(innermost->words_, words, 3 * sizeof *words) == 0;
+        if (innermost.frame == nullptr) return false;
+        // A frame of which this one is no part was left by longjmp().
+        if (static_cast<const void*>(innermost.frame) < __builtin_frame_address(0)) {
+            pthread_setcancelstate(innermost.cancels, nullptr);
+            innermost = {};
+            return false;
+        }
+        return innermost.number == number &&
+               memcmp(innermost.words, words, sizeof innermost.words) == 0;
     }
 
 private:
-    static __thread Routed* innermost;
-    const long number_;
-    const long* const words_;
-    Routed* const outer_;
-    int before_ = PTHREAD_CANCEL_ENABLE;
+    struct Call {
+        const Routed* frame = nullptr;
+        long number = 0;
+        long words[3] = {};
+        int cancels = PTHREAD_CANCEL_ENABLE;
+    };
+    static __thread Call innermost __attribute__((tls_model("initial-exec")));
+    const Call outer_;
 };
-__thread Routed* Routed::innermost;
+__thread Routed::Call Routed::innermost;
 
 // A word of a system call as whatever parameter it is passed for.
 struct Word {
@@ -203,6 +213,7 @@ bool make_by_libc(long number, Word a, Word b, Word c, Word d, Word e, Word f, l
         MAKE(sendmsg, sendmsg(a, b, c))
         MAKE(sendmmsg, sendmmsg(a, b, c, d))
         MAKE(execve, execve(a, b, c))
+        MAKE(execveat, execveat(a, b, c, d, e))
         MAKE(prlimit64, prlimit(a, static_cast<__rlimit_resource>(b.word), c, d))
         MAKE(mprotect, mprotect(a, b, c))
         MAKE(mremap, reinterpret_cast<long>(mremap(a, b, c, d, static_cast<void*>(e))))

@@ -82,7 +82,12 @@ Result<uint64_t> CacheOfFiles::grant_one(Lock& lock, Inode& inode, uint64_t size
     } else {
         grants_.add(made);
         drop_in_tier(inode, number, number);  // a copy under way may see the writer's bytes
-        shared_->grant_of(made.seen).store(grant::kGranted, std::memory_order_release);
+        // A writer that was stopped in its copy when its grant was withdrawn is still there.
+        std::atomic<uint64_t>& word = shared_->grant_of(made.seen);
+        uint64_t before = word.load(std::memory_order_acquire);
+        while (!word.compare_exchange_weak(before, grant::without_range(before) | grant::kGranted,
+                                           std::memory_order_acq_rel))
+            continue;
     }
     ++granted_since_;
     return chunk_size() - offset % chunk_size();
