@@ -6,6 +6,7 @@ import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mounting import needs_mounts, penstock, serving
@@ -25,11 +26,11 @@ def wait_for(done: Callable[[], bool]) -> float:
     return time.monotonic() - begin
 
 
-def statistics(path: Path) -> dict:
+def statistics(path: Path) -> dict[str, Any]:
     """Return what `penstock stats --json` says of a cache."""
     told = penstock("stats", path, "--json")
     assert told.returncode == 0, told.stderr
-    return json.loads(told.stdout)["caches"][0]
+    return dict(json.loads(told.stdout)["caches"][0])
 
 
 @pytest.fixture(autouse=True)

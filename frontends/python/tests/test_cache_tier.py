@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cache_mounts import PROGRAM, CacheMount
@@ -205,7 +206,7 @@ def test_what_was_synced_to_a_tier_is_there_after_a_kill(tmp_path: Path) -> None
         (tmp_path / name).mkdir()
     file = tmp_path / "data/a"
     data = bytearray(write(file, SIZE))
-    options: dict[str, int | str] = {"tier": str(tmp_path / "tier"), "tier_writes": 1}
+    options: dict[str, Any] = {"tier": str(tmp_path / "tier"), "tier_writes": 1}
     options |= {"cache_size": 64 << 20, "tier_size": 64 << 20}
     mount = CacheMount(tmp_path / "data", tmp_path / "mount", **options)
     try:

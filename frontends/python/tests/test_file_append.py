@@ -40,13 +40,13 @@ def test_random_programs_equal_a_flat_bytearray(tmp_path: Path) -> None:
                 part = chance.randbytes(chance.choice([1, 7, 4096, 70_000, 3 * MIB]))
                 memory = penstock.empty(len(part), "cpu")
                 memoryview(memory)[:] = part
-                source = chance.choice([part, bytearray(part), memory])
+                source: Any = chance.choice([part, bytearray(part), memory])
                 kind = chance.randrange(4)
                 if kind == 0:
                     assert file.write(source, **how) == len(part)
                 elif kind == 1:
                     half = len(part) // 2
-                    whole = [(part[:half], None), (source, None, len(part))]
+                    whole: list[Any] = [(part[:half], None), (source, None, len(part))]
                     assert file.writev(whole, **how) == half + len(part)
                     part = part[:half] + part
                 elif kind == 2:
@@ -86,7 +86,7 @@ def test_offsets_are_refused_in_one_line_and_touch_nothing(tmp_path: Path) -> No
     with penstock.open(path, "r+") as file:
         assert file.write(b"B", None, None) == 1
         with pytest.raises(TypeError):
-            file.writev([(b"x", None)])  # type: ignore[list-item]
+            file.writev([(b"x", None)])
     assert path.read_bytes() == b"Before after"
 
 

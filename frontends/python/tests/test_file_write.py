@@ -130,13 +130,13 @@ def test_modes_are_those_of_open(tmp_path: Path) -> None:
                 with pytest.raises(penstock.ModeError):
                     file.pread(bytearray(10))
             if can_write:
-                before = ours.read_bytes()
+                written = ours.read_bytes()
                 assert file.write(b"after", file_offset=None if mode[0] == "a" else 1) == 5
                 if mode[0] == "a":
-                    assert ours.read_bytes() == before + b"after"
+                    assert ours.read_bytes() == written + b"after"
                 file.truncate(4)
-                expected = (before + b"after" if mode[0] == "a" else b"?after")[1:4]
-                assert ours.read_bytes()[1:] == expected
+                left = (written + b"after" if mode[0] == "a" else b"?after")[1:4]
+                assert ours.read_bytes()[1:] == left
             else:
                 for call in (
                     functools.partial(file.write, b"x"),
@@ -256,7 +256,7 @@ with penstock.open(sys.argv[1], "w") as file:
 
 
 def test_who_is_told_of_writes(path: Path) -> None:
-    told: list[tuple[str, int, int, int]] = []
+    told: list[tuple[str, int, int | None, int]] = []
 
     def ended(transfer: penstock.Transfer, report: penstock.Report) -> None:
         told.append((transfer.operation, transfer.size, transfer.offset, report.bytes))

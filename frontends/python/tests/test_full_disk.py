@@ -142,12 +142,12 @@ def test_a_program_under_write_back_learns_of_a_full_disk(
         data = stream(1, free_of(cache.folder) + 2 * MIB)
         source.write_bytes(data)
         target = cache.folder / "target"
-        words = {
+        programs: dict[str, list[str | Path]] = {
             "mv": ["mv", source, target],
             "cp": ["cp", "--reflink=never", source, target],
             "dd": ["dd", f"if={source}", f"of={target}", "bs=10000"],
-        }[program]
-        done = cache.run(*words, check=False, write_back=True)
+        }
+        done = cache.run(*programs[program], check=False, write_back=True)
         assert done.returncode != 0, done.stderr
         assert "No space left" in done.stderr
         assert source.read_bytes() == data
@@ -164,9 +164,12 @@ def test_programs_at_once_keep_every_acknowledged_byte(
     with cached_disk(tmp_path, kind) as cache:
         # Another program, which knows of no cache, takes the rest of the disk meanwhile.
         keep = max(free_of(cache.folder) - 2 * most - MIB // 3, 0)
-        taker = threading.Thread(
-            target=lambda: (time.sleep(0.5), (cache.folder / "other").write_bytes(bytes(keep)))
-        )
+
+        def take() -> None:
+            time.sleep(0.5)
+            (cache.folder / "other").write_bytes(bytes(keep))
+
+        taker = threading.Thread(target=take)
         taker.start()
         told = fill_all(cache, names, most, size_max)
         taker.join()
@@ -227,7 +230,7 @@ def test_a_file_size_limit_holds_under_write_back(tmp_path: Path, when: str) -> 
     cache = Cache(path, runtime)
     try:
         cache.serve()
-        words = [sys.executable, "-c", LIMITED, path / "a", when]
+        words = [sys.executable, "-c", LIMITED, str(path / "a"), when]
         limited = ["prlimit", "--fsize=20000:unlimited", *words] if when == "inherited" else words
         alone = subprocess.run([*map(str, limited)], capture_output=True, text=True, check=True)
         (path / "a").unlink()

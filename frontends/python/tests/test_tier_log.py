@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cache_mounts import CacheMount, needs_mount
@@ -31,14 +32,14 @@ class Place:
     def start(self, data: Path | None = None, **options: int | str) -> CacheMount:
         """Start a mount with a log; options say what else."""
         options = {"tier": str(self.disk.place), "tier_writes": 1, **options}
-        given = {name: value for name, value in options.items() if value != ""}
-        size = {"tier_size": 4 << 20} if "tier" in given else {}
+        given: dict[str, Any] = {name: value for name, value in options.items() if value != ""}
+        if "tier" in given:
+            given["tier_size"] = 4 << 20
         self.running = CacheMount(
             data or self.data,
             self.mountpoint,
             chunk_size=4096,
             cache_size=4 << 20,
-            **size,
             **given,
         )
         return self.running
@@ -126,7 +127,7 @@ def test_a_start_without_the_log_of_a_killed_process_is_refused(
     (tmp_path / "other").mkdir()
     (place.data / "below").mkdir()
     told = f"what was synced last is in a log in {place.disk.place}, and not in the files yet"
-    without = {"tier": "", "tier_writes": ""}
+    without: dict[str, Any] = {"tier": "", "tier_writes": ""}
     for data, options in (
         (place.data, without),
         (place.data / "below", without),
