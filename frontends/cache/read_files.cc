@@ -171,14 +171,12 @@ CacheReply ReadFiles::enter(const Key& key, const std::shared_ptr<Entry>& entry)
     uses_.push_front(key);
     entry->use = uses_.begin();
     // It may have been passed since it was opened, and changed.
-    if (held_.contains(key) || changed_.contains(key) || (entry->writes && passed_.contains(key))) {
-        uses_.erase(entry->use);
-        entries_.erase(key);
-        return error_reply(EAGAIN);
-    }
-    const bool readable = entry->file.publish(entry->leased ? CachedFile::Readable::kUnchanged
+    const bool passed = held_.contains(key) || changed_.contains(key) ||
+                        (entry->writes && passed_.contains(key));
+    const bool readable = !passed &&
+                          entry->file.publish(entry->leased ? CachedFile::Readable::kUnchanged
                                                             : CachedFile::Readable::kUnlessRecent);
-    // Somebody may have asked for the lease before the entry was there to be found.
+    // A program may have asked for the lease before the entry was there to be found.
     const bool lost = entry->leased && !entry->writes && entry->descriptor >= 0 &&
                       !Leases::holds(entry->descriptor);
     if (readable && !lost) return slot_reply(key, entry->file);
@@ -208,7 +206,8 @@ void ReadFiles::note_change(const Key& key) {
 
 bool ReadFiles::take_change(const Key& key) {
     const std::lock_guard lock(mutex_);
-    return changed_.size() >= kPassedMax || changed_.erase(key) > 0;
+    const bool was_full = changed_.size() >= kPassedMax;  // then others were not noted
+    return changed_.erase(key) > 0 || was_full;
 }
 
 bool ReadFiles::is_held(const Key& key) const {
@@ -313,7 +312,7 @@ CacheReply ReadFiles::change(const CacheRequest& request, int process) {
     return reply;
 }
 
-// Somebody waits to change a file: its readers must go to the file below from now on.
+// A program waits to change a file: its readers must go to the file below from now on.
 void ReadFiles::broken(int descriptor) {
     std::shared_ptr<Entry> entry;
     {
@@ -381,7 +380,7 @@ void ReadFiles::close_unlinked() {
 // the file where it is.
 bool ReadFiles::take_out(const Key& key, const std::shared_ptr<Entry>& entry) {
     if (entry->writes) {
-        // It leaves the table last: who finds it there until then waits for the same.
+        // It leaves the table last: a thread that finds it there until then waits for the same.
         retire(*entry, 1);
         entry->file.end_grants();
         if (!entry->file.flush().ok()) {
