@@ -18,6 +18,7 @@
 #include <atomic>
 
 #include "next.h"
+#include "start.h"
 
 namespace penstock::preload {
 namespace {
@@ -28,7 +29,7 @@ using cache_protocol::kHelloDescriptors;
 using cache_protocol::Request;
 
 constexpr int kConnectionsMax = 64;    // threads that ask at once; others wait for one of these
-constexpr int kIdleMax = 32;           // that stay open
+constexpr int kIdleMax = 32;           // that stay open: each has a thread of the service
 constexpr uint32_t kMappingsMax = 16;  // services that one process can outlive
 constexpr time_t kAnswerS = 5;         // the service reads slow storage for an answer
 constexpr int kLongPeriods = 24;       // of kAnswerS, for what is written back
@@ -50,12 +51,21 @@ constinit Connection connections[kConnectionsMax];
 constinit CacheMapping mappings[kMappingsMax];
 std::atomic<uint32_t> given_back{0};  // counts connections that were; a futex
 std::atomic<int> waiting{0};          // threads that wait for one
-std::atomic<int> idle{0};
 std::atomic<uint32_t> mapping_count{0};
 std::atomic<bool> connecting{false};
 std::atomic<time_t> tried{0};
 sockaddr_un address;
 bool writing = false;
+
+// A word that the kernel clears in the child of a fork, however that is made, and not in a child of
+// vfork, which has this memory.
+std::atomic<uint32_t>* own_process = nullptr;
+
+// Begins anew where this process was made by a system call that libc and the wrappers have not
+// seen: the parent has the same connections.
+void notice_fork() {
+    if (own_process != nullptr && own_process->load(std::memory_order_relaxed) == 0) begin_child();
+}
 
 // While it lives, no signal handler and no cancellation can leave the calling thread's code here: a
 // connection would stay in use for ever, or be given to two threads. A call that SIGSYS stands for
@@ -66,6 +76,7 @@ public:
         pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels_);
         const uint64_t all = ~(uint64_t{1} << (SIGSYS - 1));
         kernel::call(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask_, sizeof mask_);
+        notice_fork();
     }
     ~Undisturbed() {
         const int error = errno;
@@ -253,20 +264,16 @@ const CacheMapping* mapping_of_other_thread() {
     return joined_cache();
 }
 
-// Returns a connection to the service of a mapping that nobody uses; null: there is none now.
+// Returns a connection to the service of a mapping that no thread uses; null: there is none now.
 Connection* try_connection(uint32_t mapping) {
     Connection* unused = nullptr;
     for (Connection& one : connections) {
         if (one.busy.load(std::memory_order_relaxed) || one.busy.exchange(true)) continue;
         if (one.fd.load() >= 0 && one.mapping == mapping) {
             if (unused != nullptr) unused->busy.store(false);
-            idle.fetch_sub(1);
             return &one;
         }
-        if (one.fd.load() >= 0) {  // of a service that has ended
-            idle.fetch_sub(1);
-            drop(one);
-        }
+        if (one.fd.load() >= 0) drop(one);  // of a service that has ended
         if (unused == nullptr) {
             unused = &one;
         } else {
@@ -280,18 +287,17 @@ Connection* try_connection(uint32_t mapping) {
     return nullptr;
 }
 
-bool has_connection() {
+// Returns how many connections are open, or how many of them no thread uses.
+int open_connections(bool unused_only) {
+    int count = 0;
     for (const Connection& one : connections)
-        if (one.fd.load() >= 0) return true;
-    return false;
+        if (one.fd.load() >= 0 && !(unused_only && one.busy.load())) ++count;
+    return count;
 }
 
 // Gives a connection back, to a thread that waits for one first.
 void give_back(Connection& connection) {
-    if (connection.fd.load() >= 0 && idle.fetch_add(1) >= kIdleMax && waiting.load() == 0) {
-        idle.fetch_sub(1);
-        drop(connection);
-    }
+    if (waiting.load() == 0 && open_connections(true) >= kIdleMax) drop(connection);
     connection.busy.store(false);
     if (waiting.load() == 0) return;
     given_back.fetch_add(1);
@@ -305,7 +311,7 @@ Connection* take_connection(uint32_t mapping) {
     Connection* found = try_connection(mapping);
     for (int turns = 0; found == nullptr && turns < 2 * kLongPeriods * kAnswerS; ++turns) {
         if (!mappings[mapping].reader.marks.live()) return nullptr;
-        if (turns > 2 && !has_connection()) return nullptr;  // and can make none
+        if (turns > 2 && open_connections(false) == 0) return nullptr;  // and none can be made
         const uint32_t seen = given_back.load();
         waiting.fetch_add(1);
         found = try_connection(mapping);
@@ -313,7 +319,6 @@ Connection* take_connection(uint32_t mapping) {
         if (found == nullptr)
             kernel::call(SYS_futex, &given_back, FUTEX_WAIT_PRIVATE, seen, &limit, nullptr, 0);
         waiting.fetch_sub(1);
-        if (found == nullptr) found = try_connection(mapping);
     }
     return found;
 }
@@ -322,6 +327,13 @@ Connection* take_connection(uint32_t mapping) {
 
 bool set_cache_socket(const char* path, size_t size, bool writes) {
     writing = writes;
+    constexpr int kWipeOnFork = 18;  // MADV_WIPEONFORK of Linux 4.14
+    void* page = kernel::mmap(nullptr, sizeof *own_process, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page != MAP_FAILED &&
+        kernel::call(SYS_madvise, page, sizeof *own_process, kWipeOnFork) == 0)
+        own_process = static_cast<std::atomic<uint32_t>*>(page);
+    if (own_process != nullptr) own_process->store(1);
     if (size == 0 || size >= sizeof address.sun_path) return false;
     address.sun_family = AF_UNIX;
     memcpy(address.sun_path, path, size);
@@ -346,7 +358,6 @@ const CacheMapping* current_cache() {
         if (connection == nullptr && !one.busy.exchange(true)) connection = &one;
     bool joined = false;
     if (connection != nullptr && count < kMappingsMax) {
-        if (connection->fd.load() >= 0) idle.fetch_sub(1);
         drop(*connection);
         connection->mapping = count;
         mappings[count].number = count;
@@ -412,12 +423,12 @@ uint32_t writer_number(const CacheMapping& cache) {
 }
 
 void forget_connections() {
+    if (own_process != nullptr) own_process->store(1);
     for (CacheMapping& one : mappings) one.writer.store(0);
     for (Connection& one : connections) {
         drop(one);
         one.busy.store(false);
     }
-    idle.store(0);
     waiting.store(0);
     connecting.store(false);
     tried.store(0);

@@ -12,11 +12,9 @@
 
 #include <atomic>
 
-#include "cache_connections.h"
 #include "cached_files.h"
 #include "next.h"
 #include "observer.h"
-#include "raw_calls.h"
 
 namespace penstock::preload {
 namespace {

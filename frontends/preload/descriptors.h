@@ -21,9 +21,6 @@ struct FileName {
 
 // Begins to keep entries, in this process: call it at start, and in a child that fork() has made.
 void begin_descriptors();
-// Says that this process was made by a system call that libc does not know of: what
-// pthread_atfork() would have done is done here.
-void begin_child();
 // Returns whether the caller is a child of vfork: it has the parent's memory, but descriptors of
 // its own.
 bool is_child_of_vfork();
