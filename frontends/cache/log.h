@@ -1,4 +1,4 @@
-// Lines of penstock-cache for its user: at standard error, or in a file where nobody sees that.
+// Lines of penstock-cache for its user: at standard error, or in a file where that is not seen.
 //
 // Any thread.
 #pragma once

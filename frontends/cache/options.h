@@ -21,7 +21,7 @@ struct Options {
     std::string tier;                         // --tier: a folder of a quick disk; empty: none
     uint64_t tier_size = 0;                   // --tier-size, in bytes; 0: the cache chooses
     bool tier_writes = false;                 // --tier-writes 1: a sync is durable in the tier
-    std::string log;                          // --log: a file for what nobody sees at once
+    std::string log;                          // --log: the file of its lines
     int ready = -1;                           // --ready-fd: gets "ready", or the line of an error
     int starter = -1;  // --starter-fd: a pipe whose end of file, when its writer ends, is the end
 };

@@ -32,6 +32,7 @@
 #include <sys/uio.h>
 #include <threads.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 #include <utime.h>
 #include <wchar.h>

@@ -69,13 +69,15 @@ void trapped(int signal, siginfo_t* info, void* context) {
     const long call[] = {words[REG_RDI], words[REG_RSI], words[REG_RDX],
                          words[REG_R10], words[REG_R8],  words[REG_R9]};
     long result = 0;
-    if (is_exempt(info->si_call_addr)) {
+    bool made = is_exempt(info->si_call_addr);
+    if (made) {
         result = kernel::call(info->si_syscall, call[0], call[1], call[2], call[3], call[4],
                               call[5]);
-        words[REG_RAX] = result == -1 ? -errno : result;
     } else if (info->si_arch == AUDIT_ARCH_X86_64 &&
-               traps.fetch_add(1, std::memory_order_relaxed) < kTrapsMax &&
-               make_call(info->si_syscall, call, &result)) {
+               traps.fetch_add(1, std::memory_order_relaxed) < kTrapsMax) {
+        made = make_call(info->si_syscall, call, &result);
+    }
+    if (made) {
         words[REG_RAX] = result == -1 ? -errno : result;
     } else {
         lose_sight();

@@ -47,13 +47,4 @@ bool is_exempt(const void* caller);
 // the handler of SIGSYS cannot make it.
 bool make_call(long number, const long* words, long* result);
 
-// Returns a mask without SIGSYS where calls are watched: a call that cannot be told while the
-// signal is blocked would end the program. `room` is for the copy.
-inline const sigset_t* without_sigsys(const sigset_t* mask, sigset_t* room) {
-    if (mask == nullptr || sight.load(std::memory_order_relaxed) != Sight::kAll) return mask;
-    *room = *mask;
-    sigdelset(room, SIGSYS);
-    return room;
-}
-
 }  // namespace penstock::preload

@@ -72,24 +72,10 @@ OPEN(openat, (int folder, const char* path, int flags, mode_t mode), (folder, pa
 OPEN(openat64, (int folder, const char* path, int flags, mode_t mode), (folder, path, flags, mode),
      folder)
 
-#define TRACKED(result, name, parameters, arguments, failed, after) \
-    WRAP(result, name, parameters) {                                \
-        const Next* libc = next();                                  \
-        return after(libc->name arguments);                         \
-    }
-
-#define OPEN_CHECKED(name, parameters, arguments, folder)                         \
-    WRAP(int, name, parameters) {                                                 \
-        const Next* libc = next();                                                \
-        const Passed passed((flags & O_TRUNC) != 0 ? path : nullptr, folder);     \
-        if (passed.refuses()) return -1;                                          \
-        return opened_alone(open_again(libc->name arguments, path, folder, flags, \
-                                       [=] { return libc->name arguments; }));    \
-    }
-OPEN_CHECKED(__open_2, (const char* path, int flags), (path, flags), AT_FDCWD)
-OPEN_CHECKED(__open64_2, (const char* path, int flags), (path, flags), AT_FDCWD)
-OPEN_CHECKED(__openat_2, (int folder, const char* path, int flags), (folder, path, flags), folder)
-OPEN_CHECKED(__openat64_2, (int folder, const char* path, int flags), (folder, path, flags), folder)
+OPEN(__open_2, (const char* path, int flags), (path, flags), AT_FDCWD)
+OPEN(__open64_2, (const char* path, int flags), (path, flags), AT_FDCWD)
+OPEN(__openat_2, (int folder, const char* path, int flags), (folder, path, flags), folder)
+OPEN(__openat64_2, (int folder, const char* path, int flags), (folder, path, flags), folder)
 #define CREAT(name)                                    \
     WRAP(int, name, (const char* path, mode_t mode)) { \
         const Next* libc = next();                     \

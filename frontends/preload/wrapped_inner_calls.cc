@@ -2,7 +2,8 @@
 // no wrapper sees: what a cache has of the files must be in them before.
 //
 // dlopen() looks at where it is called from, for the folders that the calling library names. So its
-// wrappers must end in a jump, and this file is always compiled with optimization.
+// wrappers must end in a jump, and this file is always compiled with optimization. So must that of
+// swapcontext(): the frame of a call would be gone when the context goes on.
 #include <aio.h>
 #include <dlfcn.h>
 #include <fts.h>
@@ -36,6 +37,21 @@ WRAP(void*, dlmopen, (Lmid_t space, const char* name, int flags)) {
     const Next* libc = next();
     before_loading(name);
     return libc->dlmopen(space, name, flags);
+}
+
+// Such a context would go on with SIGSYS blocked.
+static void before_context(const ucontext_t* to) {
+    if (sigismember(&to->uc_sigmask, SIGSYS) == 1) lose_sight();
+}
+WRAP(int, setcontext, (const ucontext_t* to)) {
+    const Next* libc = next();
+    before_context(to);
+    return libc->setcontext(to);
+}
+WRAP(int, swapcontext, (ucontext_t * from, const ucontext_t* to)) {
+    const Next* libc = next();
+    before_context(to);
+    return libc->swapcontext(from, to);
 }
 
 WRAP(nl_catd, catopen, (const char* name, int flags)) {

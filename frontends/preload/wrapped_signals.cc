@@ -14,6 +14,7 @@
 
 #include "cached_files.h"
 #include "cached_writes.h"
+#include "checked_copy.h"
 #include "descriptors.h"
 #include "raw_calls.h"
 #include "start.h"
@@ -45,6 +46,40 @@ WRAP(sighandler_t, signal, (int signal, sighandler_t handler)) {
     const sighandler_t before = libc->signal(signal, handler);
     return was_ours && before != SIG_ERR ? SIG_DFL : before;
 }
+
+namespace {
+
+constexpr size_t kKernelMask = 8;  // bytes of a mask that the kernel reads
+
+// Returns a mask without SIGSYS where calls are watched: a call that cannot be told while the
+// signal is blocked would end the program. `room` is for the copy.
+const sigset_t* without_sigsys(const sigset_t* mask, sigset_t* room) {
+    const auto* from = reinterpret_cast<const char*>(mask);
+    if (mask == nullptr || sight.load(std::memory_order_relaxed) != Sight::kAll) return mask;
+    sigemptyset(room);
+    if (!copy_checked(reinterpret_cast<char*>(room), from, kKernelMask, from)) return mask;
+    sigdelset(room, SIGSYS);
+    return room;
+}
+
+// The same for a mask of the signals up to 32.
+int without_sigsys(int mask) {
+    return sight.load(std::memory_order_relaxed) == Sight::kAll ? mask & ~(1 << (SIGSYS - 1))
+                                                                : mask;
+}
+
+}  // namespace
+
+WRAP(sighandler_t, sigset, (int signal, sighandler_t handler)) {
+    if (signal == SIGSYS) lose_sight();
+    return next()->sigset(signal, handler);
+}
+WRAP(int, sighold, (int signal)) {
+    if (signal == SIGSYS && sight.load() == Sight::kAll) return 0;
+    return next()->sighold(signal);
+}
+WRAP(int, sigblock, (int mask)) { return next()->sigblock(without_sigsys(mask)); }
+WRAP(int, sigsetmask, (int mask)) { return next()->sigsetmask(without_sigsys(mask)); }
 
 #define MASKED(name, parameters, arguments, mask) \
     WRAP(int, name, parameters) {                 \

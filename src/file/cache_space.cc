@@ -1,5 +1,5 @@
 // Room in storage for what is dirty: a full disk is told by the write that it has no room for, not
-// by a later write-back, which has nobody to tell.
+// by a later write-back, which can tell it to no caller.
 //
 // Before bytes become dirty storage gives the file blocks for them. Where it has none left, the
 // bytes are written to storage at once, and it says why it cannot take them. Where it promises
@@ -308,8 +308,8 @@ Status CacheOfFiles::finish(Inode& inode) {
 
 // ---- Blocks behind the end
 
-// Gives blocks back that were reserved ahead, of files that nobody writes now. Of the thread that
-// writes back.
+// Gives blocks back that were reserved ahead, of files that are not written now. Only the thread
+// that writes back calls it.
 void CacheOfFiles::give_back_reserved(Lock& lock) {
     for (const chunk_cache::FileId id : std::exchange(reserved_, {})) {
         Inode& inode = *by_id_[id];

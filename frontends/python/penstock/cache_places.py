@@ -91,7 +91,7 @@ def folder() -> Path:
 
 
 def log_file(path: str) -> str:
-    """Return the file for the lines of a process that nobody watches; empty if none can be made.
+    """Return the file for the lines of a detached process; empty if none can be made.
 
     It is named after the folder that is cached. One that has grown large gets `.old` at its end.
     """

@@ -89,7 +89,7 @@ def umount_words(words: list[str]) -> list[str] | None:
     for option in "tN":
         parser.add_argument(f"-{option}")
     given = parser.parse_args(words)
-    if given.l:  # now, whoever uses it; its process writes back and ends when nothing does
+    if given.l:  # now, also while it is used; its process writes back and ends after that
         subprocess.run(["umount", "-i", "-l", "--", given.mountpoint], check=True)
         return None
     return ["umount", given.mountpoint, *(["--force"] if given.f else [])]

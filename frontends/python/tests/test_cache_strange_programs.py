@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 from pathlib import Path
 
@@ -18,6 +19,14 @@ static int in_clone(void* unused) {
     CHECK(pwrite(fd, "CLONE", 5, 100) == 5);
     return 0;
 }
+static long raw(long number) {
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "0"(number) : "rcx", "r11", "memory");
+    return result;
+}
+static long raw_getppid(void) { return raw(SYS_getppid); }
+static long raw_fork(void) { return raw(SYS_fork); }
+static void in_context(void) { printf("%d\\n", raw_getppid() == getppid()); }
 static sigjmp_buf jump;
 static void leap(int number) { siglongjmp(jump, 1); }
 int main(int count, char** words) {
@@ -82,6 +91,39 @@ int main(int count, char** words) {
         setitimer(ITIMER_REAL, &soon, NULL);
         CHECK(fsync(fd) == 0 && pwrite(fd, "end", 3, 20000) == 3);
     }
+    if (!strcmp(how, "contexts")) {
+        static ucontext_t here, there;
+        static char stack[1 << 16];
+        CHECK(getcontext(&there) == 0);
+        there.uc_stack.ss_sp = stack;
+        there.uc_stack.ss_size = sizeof stack;
+        there.uc_link = &here;
+        sigfillset(&there.uc_sigmask);
+        makecontext(&there, in_context, 0);
+        CHECK(swapcontext(&here, &there) == 0);
+        CHECK(pwrite(fd, "after", 5, 50) == 5);
+    }
+    if (!strcmp(how, "old masks")) {
+        sigsetmask(~0);
+        sighold(SIGSYS);
+        printf("%d\\n", raw_getppid() == getppid());
+    }
+    if (!strcmp(how, "a short mask")) {
+        char* pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        munmap(pages + 4096, 4096);
+        struct timespec none = {0, 0};
+        printf("%d\\n", ppoll(NULL, 0, &none, (sigset_t*)(pages + 4096 - 8)));
+        printf("%d %d\\n", ppoll(NULL, 0, &none, (sigset_t*)8), errno);
+    }
+    if (!strcmp(how, "raw fork")) {
+        long child = raw_fork();
+        if (child == 0) {
+            for (int i = 0; i < 200; ++i) CHECK(pwrite(fd, "CHILD", 5, 10 + 20 * i) == 5);
+            _exit(0);
+        }
+        for (int i = 0; i < 200; ++i) CHECK(pwrite(fd, "MOTHER", 6, 20 * i) == 6);
+        waitpid(child, NULL, 0);
+    }
     if (!strcmp(how, "execveat")) {
         char* environment[] = {NULL};
         char* arguments[] = {"sh", "-c", "cat <&3", NULL};
@@ -94,11 +136,16 @@ int main(int count, char** words) {
 }
 """
 HOWS = ["stdio on 1", "vfork", "clone", "dlsym", "limit", "leap", "execveat"]
+RAW = ["contexts", "old masks", "a short mask", "raw fork"]
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="its instructions are x86's")
+@pytest.mark.parametrize("how", HOWS + RAW)
 def test_a_strange_program_does_what_it_does_alone(tmp_path: Path, cache: Cache, how: str) -> None:
-    headers = "".join(f"#include <{name}.h>\n" for name in ("setjmp", "sys/resource", "sys/socket"))
+    headers = "".join(
+        f"#include <{name}.h>\n"
+        for name in ("poll", "setjmp", "sys/resource", "sys/socket", "ucontext")
+    )
     program = compiled(tmp_path, "strange", headers + CASES)
     path = cache.folder / "f"
     path.write_bytes(bytes(5000))
