@@ -67,6 +67,7 @@ void CacheOfFiles::note_own_change(Lock& lock, Inode& inode, int descriptor) {
         changes = inode.own_changes;
         mtime_ns = inode.mtime_ns;
         lock.unlock();
+        extend_log_life();
         if (mtime_ns != 0) set_mtime(descriptor, mtime_ns);
         known = storage::system::fstat(descriptor, &state) == 0;
         lock.lock();
@@ -155,7 +156,7 @@ Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function
     }
     // A name may go that comes back when power is lost: then the file must have what was synced.
     Inode* const kept = log_ == nullptr || sets_mtime || !described ? nullptr : hold_log(before);
-    if (log_ != nullptr) (void)log_->extend_life();
+    extend_log_life();
     const int error = change();
     if (kept != nullptr) release_log(*kept);
     if (error != 0) return {error, "file cache", "the file below cannot be changed so"};

@@ -398,6 +398,10 @@ Status CacheOfFiles::end_broken_log() {
     return give_up_log();
 }
 
+void CacheOfFiles::extend_log_life() {
+    if (log_ != nullptr) (void)log_->extend_life();
+}
+
 // Ends the use of a log that cannot be written: all that it has goes to storage, and it is removed.
 // Requires drain_mutex_. On an error the log counts as before.
 Status CacheOfFiles::give_up_log() {

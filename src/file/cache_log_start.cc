@@ -1,6 +1,7 @@
 // Opens the log of writes of a file cache (cache_log.cc), when it starts. What the log of an
 // earlier process has goes to the files first, if storage still knows that log (log_marker.h).
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -42,6 +43,8 @@ Status may_start_below(const std::string& path) {
         if (root.get() < 0) continue;
         const auto marker = read_marker(root.get());
         if (!marker.ok() || !is_of(marker.value(), root.get(), above)) continue;
+        // Any user may make such a file in /tmp.
+        if (marker.value().owner != 0 && marker.value().owner != geteuid()) continue;
         if (Status status = may_start_beside(marker.value(), false); !status.ok()) return status;
     }
     return {};

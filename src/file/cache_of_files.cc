@@ -190,8 +190,10 @@ void CacheOfFiles::close(Inode& inode) {
     if (inode.handles == 1) drop_unlinked(lock, inode);
     if (options_.write_on_close || are_many_idle()) {
         lock.unlock();
-        (void)sync(inode, false, false);
+        const Status status = sync(inode, false, false);
         lock.lock();
+        // What this handle is not told, another one is.
+        if (!status.ok() && inode.handles > 1 && inode.error.ok()) inode.error = status;
     }
     if (inode.handles == 1 && shared_ != nullptr) withdraw_all(inode, 0, ~0ull);
     if (inode.handles == 1) readahead_->forget(inode.id);
@@ -308,7 +310,7 @@ Result<bool> CacheOfFiles::write_through(Lock& lock, Inode& inode, const FileBel
     ++inode.writing;
     const bool any_lost = counts_.devices_lost > 0;
     lock.unlock();
-    if (log_ != nullptr) (void)log_->extend_life();
+    extend_log_life();
     const auto file = file_for_host(below, any_lost);
     const Status status = file.ok() ? file.value().write(from, size, offset).status()
                                     : file.status();

@@ -323,6 +323,9 @@ private:
     Status drain_half();
     Status drain_log();
     Status end_broken_log();
+    // Says that this cache changes files below now, so that a recovery does not take that for a
+    // change by others. Precedes each such call, without the lock.
+    void extend_log_life();
     Status give_up_log();
     void drain();
     Status store(Inode& inode, bool durable, bool data_only, uint64_t* sequence = nullptr);

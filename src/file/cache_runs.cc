@@ -219,7 +219,7 @@ void CacheOfFiles::write_back_run(Lock& lock, std::span<const ChunkId> run) {
         ++inode.log.unlogged;
     }
     lock.unlock();
-    if (log_ != nullptr) (void)log_->extend_life();
+    extend_log_life();
     const Status status = write_run(inode, run, size);
     lock.lock();
     if (status.ok()) note_own_change(lock, inode, inode.writer.descriptor);

@@ -218,6 +218,7 @@ int CacheOfFiles::reserve(Lock& lock, Inode& inode, int descriptor, const extent
     SpaceBelow& space = inode.space;
     struct stat state {};
     lock.unlock();
+    extend_log_life();
     const int error = reserve_space(descriptor, range.offset, range.end());
     const bool known = storage::system::fstat(descriptor, &state) == 0;
     lock.lock();
@@ -258,6 +259,7 @@ Result<uint64_t> CacheOfFiles::write_now(Lock& lock, Inode& inode, const FileBel
         base::FileSizeSignal signal;
         ++inode.writing;
         lock.unlock();
+        extend_log_life();
         const ssize_t written = storage::system::pwrite(below.descriptor, from, size,
                                                         static_cast<off_t>(offset));
         if (written < 0) status = {errno, "write", "storage refuses it"};
@@ -348,6 +350,7 @@ void CacheOfFiles::cut_to_size(Lock& lock, Inode& inode) {
     ++inode.writing;
     lock.unlock();
     reader = {};
+    extend_log_life();
     struct stat now {};
     const int error = give_back_space(writer.descriptor, size, space.reserved_end, &now);
     lock.lock();

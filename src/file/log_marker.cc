@@ -138,6 +138,7 @@ Result<LogMarker> read_marker(int root) {
         return Status{EUCLEAN, "log",
                       "the file .penstock-log is damaged (remove it: then a log in the tier counts "
                       "as out of date, and what it has is kept there)"};
+    marker.owner = state.st_uid;
     return marker;
 }
 

@@ -26,6 +26,7 @@ struct LogMarker {
     LoggedFile root;           // the folder that is cached, as a copy of it has a copy of this
     std::string host;          // the machine that has the log
     std::string path, folder;  // of the cached folder, and of the one that has the log
+    uint32_t owner = 0;        // the user who has the file; read_marker() tells it
 };
 
 // Describes the folder behind a descriptor as a log on this machine does, with a new generation.

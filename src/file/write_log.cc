@@ -242,7 +242,8 @@ Status WriteLog::extend_life() {
     if (!failure_.ok()) return failure_;
     LogLife life;
     life.generation = generations_[0];
-    life.until_ns = now + ahead_ns_ + kLife_ns;
+    // During a recovery the clock of storage is not known yet.
+    life.until_ns = std::max(now + ahead_ns_ + kLife_ns, lived_until_ns_);
     life.checksum = checksum_of(life);
     const ssize_t wrote = system::pwrite(files_[0], &life, sizeof life, LogLife::kOffset);
     if (wrote != sizeof life) return fail(wrote < 0 ? errno : EIO, "its log cannot be written");

@@ -154,6 +154,18 @@ def test_a_start_without_the_log_of_a_killed_process_is_refused(
     assert place.end(orderly=True) == 0
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+def test_another_user_keeps_no_folder_below_from_being_cached(place: Place) -> None:
+    place.start()
+    place.synced(b"newer")
+    place.end(orderly=False)
+    below = place.data / "below"
+    below.mkdir()
+    os.chown(place.data / MARKER, 65534, 65534)
+    place.start(below, tier="", tier_writes="")
+    assert place.end(orderly=True) == 0
+
+
 def test_a_log_that_was_given_up_is_kept_aside(place: Place) -> None:
     place.start()
     place.synced(b"older")
