@@ -422,3 +422,80 @@ def test_sockets_of_node_are_not_files(tmp_path: Path, cache: Cache, write_back:
     cache.serve()
     done = cache.run("node", script, cache.folder, write_back=write_back)
     assert done.stdout == "bad: 0\n"
+
+
+# Opens files by C and by Go in turn, whose run-time makes its own system calls, and closes them by
+# the other. Prints how many reads were wrong.
+GO = """
+package main
+
+/*
+#include <fcntl.h>
+#include <unistd.h>
+static int c_open(const char* p) { return open(p, O_RDWR); }
+static long c_pread(int fd, void* b, long n, long at) { return pread(fd, b, n, at); }
+static long c_pwrite(int fd, const void* b, long n, long at) { return pwrite(fd, b, n, at); }
+*/
+import "C"
+import (
+    "bytes"
+    "fmt"
+    "os"
+    "sync"
+    "syscall"
+    "unsafe"
+)
+
+func main() {
+    one, two := os.Args[1], os.Args[2]
+    a, _ := os.ReadFile(one)
+    b, _ := os.ReadFile(two)
+    bad := 0
+    var lock sync.Mutex
+    var all sync.WaitGroup
+    for g := 0; g < 20; g++ {
+        all.Add(1)
+        go func(g int) {
+            defer all.Done()
+            for i := 0; i < 50; i++ {
+                lock.Lock()
+                fd := C.c_open(C.CString(one))
+                buf := make([]byte, 4096)
+                C.c_pread(fd, unsafe.Pointer(&buf[0]), 4096, 0)
+                if !bytes.Equal(buf, a[:4096]) { bad++ }
+                syscall.Close(int(fd))
+                again, _ := syscall.Open(two, os.O_RDONLY, 0)
+                C.c_pread(C.int(again), unsafe.Pointer(&buf[0]), 4096, 4096)
+                if again == int(fd) && !bytes.Equal(buf, b[4096:8192]) { bad++ }
+                syscall.Close(again)
+                file, _ := os.OpenFile(one, os.O_RDWR, 0)
+                text := []byte(fmt.Sprintf("%08d", g*50+i))
+                C.c_pwrite(C.int(file.Fd()), unsafe.Pointer(&text[0]), 8, C.long(100000+8*(g*50+i)))
+                file.ReadAt(buf[:8], int64(100000+8*(g*50+i)))
+                if !bytes.Equal(buf[:8], text) { bad++ }
+                file.Close()
+                lock.Unlock()
+            }
+        }(g)
+    }
+    all.Wait()
+    fmt.Println("bad", bad)
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="no Go here")
+@pytest.mark.parametrize("write_back", [False, True])
+def test_go_and_c_share_descriptors(tmp_path: Path, cache: Cache, write_back: bool) -> None:
+    (tmp_path / "main.go").write_text(GO)
+    environment = {**cache.environment, "GOCACHE": str(tmp_path / "go"), "CGO_ENABLED": "1"}
+    command = ["go", "build", "-o", "shares", "main.go"]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    one, two = cache.folder / "one", cache.folder / "two"
+    write(one, 200_000, 1)
+    write(two, 200_000, 2)
+    cache.serve()
+    done = cache.run(tmp_path / "shares", one, two, write_back=write_back)
+    assert done.stdout == "bad 0\n"
+    data = one.read_bytes()
+    assert data[100_000:108_000] == b"".join(b"%08d" % i for i in range(1000))
