@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from penstock import cache_places
+from penstock.cache_service import printable
 from penstock.errors import CommandError
 
 _OPEN, _FETCH, _CLOSE, _DROP = 1, 2, 10, 14  # include/penstock/abi/cache_protocol.h
@@ -202,3 +203,24 @@ def for_each(
     if stopped:
         raise stopped[0]
     return outcome
+
+
+def cached(given: str) -> tuple[str, cache_places.Place]:
+    """Return a path without links, and the cache that has it."""
+    path = cache_places.resolved(given)
+    cache_places.require_alive(path)
+    place = cache_places.find_resolved(path)
+    if place is None:
+        cause = "has no cache (try: penstock serve --cache PATH)"
+        raise CommandError(printable(path), cause)
+    return path, place
+
+
+def files_of(
+    place: cache_places.Place, path: str, errors: list[tuple[str, str]]
+) -> Iterator[tuple[str, int]]:
+    """Return regular files below a cached path; enter what cannot be listed, and why."""
+    return regular_files(
+        shown(place, path),
+        lambda error: errors.append((str(error.filename), error.strerror or str(error))),
+    )

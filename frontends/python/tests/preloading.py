@@ -46,6 +46,34 @@ def compiled(folder: Path, name: str, text: str, *options: str) -> str:
     return str(folder / name)
 
 
+# Threads that allocate and read, and a child.
+ALLOCATING = """
+void* work(void* path) {
+    for (int i = 0; i < 200; ++i) {
+        char* b = malloc(1000 + i);
+        int fd = open(path, O_RDONLY);
+        CHECK(b != 0 && read(fd, b, 1000 + i) == 1000 + i);
+        free(b);
+        close(fd);
+    }
+    return 0;
+}
+int main(int count, char** words) {
+    int status;
+    pthread_t threads[4];
+    for (int i = 0; i < 4; ++i) pthread_create(threads + i, 0, work, words[1]);
+    for (int i = 0; i < 4; ++i) pthread_join(threads[i], 0);
+    fflush(stdout);
+    if (fork() == 0) {
+        work(words[1]);
+        _exit(0);
+    }
+    CHECK(wait(&status) > 0 && status == 0);
+    puts("done");
+    return 0;
+}
+"""
+
 Accesses = list[tuple[str, int, int]]
 
 

@@ -15,7 +15,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock.arguments import size_text
-from penstock.errors import CommandError
 
 if TYPE_CHECKING:
     from penstock.cache_files import Connection
@@ -34,15 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Drop the files' bytes."""
-    from penstock import cache_files, cache_places
+    from penstock import cache_files
     from penstock.cache_service import printable
     from penstock.progress import ProgressLine
 
-    path = cache_places.resolved(arguments.path)
-    cache_places.require_alive(path)
-    place = cache_places.find_resolved(path)
-    if place is None:
-        raise CommandError(printable(path), "has no cache (try: penstock serve --cache PATH)")
+    path, place = cache_files.cached(arguments.path)
     errors: list[tuple[str, str]] = []
     count = 0
 
@@ -55,10 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         os.close(os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_CLOEXEC))
         return size
 
-    files = cache_files.regular_files(
-        cache_files.shown(place, path),
-        lambda error: errors.append((str(error.filename), error.strerror or str(error))),
-    )
+    files = cache_files.files_of(place, path, errors)
     with ProgressLine() as line:
         outcome = cache_files.for_each(place, files, 1, drop)
     errors += outcome.errors

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.arguments import size_text, thread_count
-from penstock.errors import CommandError
 
 if TYPE_CHECKING:
     from penstock.cache_files import Connection
@@ -89,17 +88,10 @@ def run(arguments: argparse.Namespace) -> int:
     from penstock.cache_service import printable
     from penstock.progress import ProgressLine
 
-    path = cache_places.resolved(arguments.path)
-    cache_places.require_alive(path)
-    place = cache_places.find_resolved(path)
-    if place is None:
-        raise CommandError(printable(path), "has no cache (try: penstock serve --cache PATH)")
+    path, place = cache_files.cached(arguments.path)
     told = cache_places.statistics(place)
     errors: list[tuple[str, str]] = []
-    files = cache_files.regular_files(
-        cache_files.shown(place, path),
-        lambda error: errors.append((str(error.filename), error.strerror or str(error))),
-    )
+    files = cache_files.files_of(place, path, errors)
     chosen = _Chosen(files, told["size"] + told["tier_size"], told["chunk_size"])
     begin = time.monotonic()
     with ProgressLine() as line:
