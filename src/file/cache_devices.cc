@@ -54,17 +54,16 @@ Status CacheOfFiles::empty_slab(Lock& lock, uint32_t slab, Clock::time_point end
     std::array<ChunkId, kRunMax> room{};
     while (chunks_.retire_slab(slab) > 0) {
         withdraw_slab(slab);
-        const uint64_t errors = counts_.write_errors;
         const ChunkId dirty = chunks_.dirty_in(slab);
+        Status status;
         if (dirty != kNone) {
+            const chunk_cache::FileId file = chunks_.chunk(dirty).file;
             write_back_run(lock, chunks_.begin_run(dirty, room));
+            status = failure_of(file);
         } else {
             changed_.wait_for(lock, kPinsEvery);
         }
-        Status status;
-        if (counts_.write_errors != errors)
-            status = last_error_;
-        else if (Clock::now() >= end)
+        if (status.ok() && Clock::now() >= end)
             status = {ETIMEDOUT, "file cache", "the memory is still in use"};
         if (status.ok()) continue;
         if (!lost_[memory_.device_of(slab)]) chunks_.restore_slab(slab);
@@ -234,14 +233,14 @@ Result<uint64_t> CacheOfFiles::grow(uint64_t size) {
 
 // ---- Keeping memory free
 
-// Writes back what is dirty in a slab, once.
+// Writes back what is dirty in a slab, once. A file whose write-back fails keeps its pauses.
 void CacheOfFiles::write_back_slab(Lock& lock, uint32_t slab) {
     withdraw_slab(slab);
     std::array<ChunkId, kRunMax> room{};
-    const uint64_t errors = counts_.write_errors;
-    for (uint32_t left = kSlabChunks; left > 0 && counts_.write_errors == errors; --left) {
+    for (uint32_t left = kSlabChunks; left > 0; --left) {
         const ChunkId dirty = chunks_.dirty_in(slab);
         if (dirty == kNone || stopping_) return;
+        if (!failure_of(chunks_.chunk(dirty).file).ok()) return;
         write_back_run(lock, chunks_.begin_run(dirty, room));
     }
 }

@@ -52,6 +52,12 @@ bool CacheOfFiles::note_failure(Inode& inode, const Status& status, uint64_t old
     return is_news;
 }
 
+// Returns why the last write-back of a file has failed; OK where it has not.
+Status CacheOfFiles::failure_of(chunk_cache::FileId file) const {
+    const Inode* const inode = by_id_[file];
+    return inode == nullptr || !inode->failing.has_value() ? Status{} : inode->failing->error;
+}
+
 // Notes that storage takes the bytes of a file, or that it has none any more.
 void CacheOfFiles::end_failure(Inode& inode) {
     if (!inode.failing.has_value()) return;

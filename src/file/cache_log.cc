@@ -309,7 +309,6 @@ Status CacheOfFiles::store_logged(Lock& lock, Inode& inode, size_t half) {
     if (!inode.log.in[half] || inode.log.brought[half]) return {};
     if (inode.log.lost) return kLost;
     ++inode.handles;  // it stays open meanwhile
-    const uint64_t errors = counts_.write_errors;
     collect(inode.id);
     // A write-back that began before may lack bytes that the log has.
     while (inode.writing > 0) changed_.wait(lock);
@@ -318,7 +317,7 @@ Status CacheOfFiles::store_logged(Lock& lock, Inode& inode, size_t half) {
     for (uint64_t left = chunks_.dirty_of(inode.id); left > 0; --left)
         if (!write_back(lock, &inode)) break;  // others have begun what was left
     while (inode.writing > 0) changed_.wait(lock);
-    Status status = counts_.write_errors == errors ? Status{} : last_error_;
+    Status status = failure_of(inode.id);
     const uint64_t unlogged = inode.log.unlogged;
     const File file = inode.writer.descriptor >= 0 ? inode.writer.file : inode.reader.file;
     if (status.ok()) {

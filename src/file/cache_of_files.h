@@ -236,6 +236,7 @@ private:
     // ---- Files that cannot be written
     bool note_failure(Inode& inode, const Status& status, uint64_t oldest_ns);
     void end_failure(Inode& inode);
+    [[nodiscard]] Status failure_of(chunk_cache::FileId file) const;
     void tell_failure(Lock& lock, FileBelow file, const Status& status);
     void retry(Lock& lock);
     void retry_failing();
