@@ -6,6 +6,7 @@
 #include <array>
 #include <vector>
 
+#include "base/torn_reads.h"
 #include "file/cache_of_files.h"
 #include "file/device_parts.h"
 
@@ -59,7 +60,11 @@ void CacheOfFiles::copy_to_tier(Lock& lock, std::span<const FastTier::Copy> copi
         add_piece(part_of(parts, memory_.group_of(copy.from / kSlabChunks)), address(copy.from),
                   chunk_size(), tier_->offset_of(copy.to));
     std::vector<uint64_t> moved;
-    const Status status = move_all(tier_->file(), parts, &moved);
+    Status status;
+    {
+        const base::TornReads torn;  // a write of the chunk drops the copy
+        status = move_all(tier_->file(), parts, &moved);
+    }
     lock.lock();
     const bool lost = !status.ok() && lost_by_transfer(lock, std::span(run.data(), copies.size()));
     for (const FastTier::Copy& copy : copies) {
