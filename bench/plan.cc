@@ -177,7 +177,7 @@ int run_all(const Arguments& arguments) {
     if (wanted(arguments, "exact")) measure_exact(report, arguments);
     CostModel model;
     std::optional<OwnCalibration> calibrated;
-    if (arguments.only != "=exact") calibrated.emplace(arguments.smoke ? 0.5 : 10);
+    if (arguments.only != "=exact") calibrated.emplace(arguments.smoke ? 0.5 : 10, arguments.smoke);
     if (calibrated.has_value()) {
         describe(report, calibrated->costs());
         model = calibrated->model();

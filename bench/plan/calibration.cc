@@ -9,15 +9,17 @@
 
 namespace penstock::bench {
 
-OwnCalibration::OwnCalibration(double seconds)
+OwnCalibration::OwnCalibration(double seconds, bool force)
     : folder_(temporary_folder() + "/penstock-bench-XXXXXX") {
     if (mkdtemp(folder_.data()) == nullptr) fail(folder_ + ": cannot be created");
     setenv("XDG_CONFIG_HOME", folder_.c_str(), 1);
     CalibrateOptions how;
     how.threads = options().threads;
     how.seconds_max = seconds;
+    how.force = force;
     costs_ = need(calibrate(temporary_folder(), {}, how), "calibrate");
-    if (costs_.direct.measured && costs_.stored_in.empty()) fail("calibrate: " + costs_.complaint);
+    if (costs_.direct.measured && costs_.stored_in.empty())
+        fail("calibrate: " + (costs_.refusal.empty() ? costs_.complaint : costs_.refusal));
 }
 
 OwnCalibration::~OwnCalibration() {

@@ -14,7 +14,8 @@ namespace penstock::bench {
 // which it neither reads nor changes. To be made before any file is opened; one a program.
 class OwnCalibration {
 public:
-    explicit OwnCalibration(double seconds);
+    // With `force`, figures that would be refused are taken too.
+    OwnCalibration(double seconds, bool force);
     ~OwnCalibration();
     OwnCalibration(const OwnCalibration&) = delete;
     OwnCalibration& operator=(const OwnCalibration&) = delete;

@@ -57,7 +57,7 @@ class Strace:
             self._call(pid, found[2], found[3], int(found[4]))
 
     def _call(self, pid: int, call: str, words: str, result: int) -> None:
-        table = self._tables.setdefault(pid, {})
+        table = self._tables.setdefault(pid, self._inherited())
         parts = words.split(", ")
         first = int(parts[0]) if parts[0].lstrip("-").isdigit() else -1
         if call in ("open", "openat", "creat"):
@@ -68,7 +68,9 @@ class Strace:
             if "O_TRUNC" in words or call == "creat":
                 self._sizes[path] = 0
         elif call in ("fork", "vfork", "clone", "clone3"):
-            self._tables[result] = table if "CLONE_FILES" in words else dict(table)
+            if "CLONE_FILES" in words:
+                self._tables[result] = table
+            self._tables.setdefault(result, dict(table))
         elif call == "close":
             table.pop(first, None)
         elif call.startswith("dup") or (call == "fcntl" and "F_DUPFD" in words):
@@ -87,6 +89,13 @@ class Strace:
             self._at(table.get(first), call[1], int(parts[-1]), result)
         elif call in ("read", "readv", "write", "writev"):
             self._move(table.get(first), call[0], result)
+
+    def _inherited(self) -> dict[int, _Description]:
+        """Return the descriptors of a new process, which may run before its parent goes on."""
+        for parent, half in self._halves.items():
+            if half.startswith(("fork(", "vfork(", "clone(", "clone3(")):
+                return dict(self._tables.get(parent, {}))
+        return {}
 
     def _move(self, file: _Description | None, operation: str, size: int) -> None:
         if file is None:
