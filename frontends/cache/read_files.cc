@@ -258,6 +258,8 @@ void ReadFiles::release(const Key& key, int process) {
     if (found == held_.end()) return;
     const auto own = found->second.find(process);
     if (own == found->second.end()) return;
+    // The call has changed the file by now, after a thread that opens it here has looked at it.
+    if (changed_.size() < kPassedMax) changed_.insert(key);
     if (--own->second == 0) found->second.erase(own);
     if (found->second.empty()) held_.erase(found);
 }
@@ -265,7 +267,8 @@ void ReadFiles::release(const Key& key, int process) {
 void ReadFiles::release(int process) {
     const std::lock_guard lock(mutex_);
     for (auto at = held_.begin(); at != held_.end();) {
-        at->second.erase(process);
+        const bool held = at->second.erase(process) > 0;
+        if (held && changed_.size() < kPassedMax) changed_.insert(at->first);
         at = at->second.empty() ? held_.erase(at) : std::next(at);
     }
 }

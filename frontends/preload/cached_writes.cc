@@ -309,12 +309,12 @@ void internal::flush_cached(int fd) {
 namespace {
 
 // Finds the file of a descriptor. Returns false if the service does not know it, and need not.
-bool find_to_pass(int fd, bool may_be_unknown, bool is_mapped, CachedFile* known) {
+bool find_to_pass(int fd, bool may_be_unknown, bool is_changed, CachedFile* known) {
     struct stat status;
     if (kernel::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return false;
     if (find_known(status.st_dev, status.st_ino, known)) return true;
     // The service is told of a file that it does not know yet, lest it should serve it meanwhile.
-    if (!may_be_unknown || !(is_mapped || may_write(fd))) return false;
+    if (!may_be_unknown || !(is_changed || may_write(fd))) return false;
     const CacheMapping* cache = current_cache();
     if (cache == nullptr || !is_cached_file(fd)) return false;
     known->cache.store(cache->number);
@@ -377,10 +377,36 @@ void internal::flush_cached_path(const char* path, int folder, int flags) {
     errno = error;
 }
 
+// The service is told of a file that it does not know, too: another thread may open it just now.
 void internal::hold_path(const char* path, int folder, HeldFile* held) {
-    CachedFile known;
     const int error = errno;
-    if (find_path(path, folder, 0, &known)) hold_file(known, held);
+    const int fd = kernel::openat(folder, path, O_PATH | O_CLOEXEC, 0);
+    CachedFile known;
+    const bool found = fd < 0 ? find_path(path, folder, 0, &known)
+                              : find_to_pass(fd, true, true, &known);
+    if (fd >= 0) kernel::close(fd);
+    if (found) hold_file(known, held);
+    errno = error;
+}
+
+// A file that was not there before, is empty, and that the service does not know, needs nothing:
+// the service can have no bytes of it, and learns no other size.
+bool internal::truncate_opened(int fd, bool was_there) {
+    struct stat status;
+    CachedFile known;
+    if (kernel::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return true;
+    if (!was_there && status.st_size == 0 && !find_known(status.st_dev, status.st_ino, &known))
+        return true;
+    const Passed passed(fd);
+    return !passed.refuses() && kernel::call(SYS_ftruncate, fd, 0) == 0;
+}
+
+void internal::truncate_passed(int fd) {
+    struct stat status;
+    const int error = errno;
+    if (kernel::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0 &&
+        is_cached_file(fd))
+        kernel::call(SYS_ftruncate, fd, 0);
     errno = error;
 }
 

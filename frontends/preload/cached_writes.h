@@ -25,6 +25,8 @@ bool pass_cached(int fd, bool for_good, bool is_mapped = false);
 void hold(int fd, HeldFile* held);
 void hold_path(const char* path, int folder, HeldFile* held);
 void release(const HeldFile& held);
+bool truncate_opened(int fd, bool was_there);
+void truncate_passed(int fd);
 int truncate_cached(int fd, off_t size);
 void close_cached_path(const char* path, int folder);
 void correct(dev_t device, ino_t inode, off_t* size, timespec* changed, timespec* described);
@@ -110,7 +112,17 @@ public:
 private:
     HeldFile file_;
 };
-// The same for a file that is mapped. Without write-back only a mount serves a file that a program
+// Makes a regular file empty that was just opened to write; `was_there`: before that. Returns false
+// with errno if it cannot. Requires write-back.
+inline bool truncate_opened(int fd, bool was_there) {
+    return internal::truncate_opened(fd, was_there);
+}
+// The same for a file that stdio has opened to write, and that is passed for good. libc has made it
+// empty, but it was perhaps not the file that was passed then.
+inline void truncate_passed(int fd) {
+    if (internal::writing_back) internal::truncate_passed(fd);
+}
+// As Passed for a file that is mapped. Without write-back only a mount serves a file that a program
 // writes: it sees what is written by a mapping late.
 inline void pass_mapped(int fd, bool is_shared, bool is_written) {
     const bool passes = internal::writing_back || (is_shared && is_written);

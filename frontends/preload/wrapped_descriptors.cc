@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "cached_files.h"
 #include "cached_writes.h"
@@ -38,6 +40,32 @@ int open_again(int fd, const char* path, int folder, int flags, Call call) {
     return call();
 }
 
+// Returns whether a file is made empty after it was opened, by its descriptor, because another file
+// may get its name before. The kernel does it for descriptors that only read.
+bool truncates_opened(int flags) {
+    const int access = flags & O_ACCMODE;
+    return internal::writing_back && (flags & O_TRUNC) != 0 &&
+           (access == O_WRONLY || access == O_RDWR) && (flags & O_PATH) == 0 &&
+           (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL);
+}
+
+// Opens by `call`, with other flags, and makes the file empty.
+template <class Call>
+int open_and_truncate(const char* path, int folder, int flags, Call call) {
+    struct stat before;
+    const int error = errno;
+    const bool was_there = kernel::call(SYS_newfstatat, folder, path, &before, 0) == 0;
+    errno = error;
+    const int fd = call(flags & ~O_TRUNC);
+    if (fd < 0) return fd;
+    forget(fd);
+    if (truncate_opened(fd, was_there)) return fd;
+    const int failure = errno;
+    kernel::close(fd);
+    errno = failure;
+    return -1;
+}
+
 bool is_lock(int command) {
     return command == F_GETLK || command == F_SETLK || command == F_SETLKW ||
            command == F_OFD_GETLK || command == F_OFD_SETLK || command == F_OFD_SETLKW;
@@ -56,13 +84,19 @@ void before_lock(int fd, const void* lock) {
 
 }  // namespace
 
-#define OPEN(name, parameters, arguments, folder)                                 \
-    WRAP(int, name, parameters) {                                                 \
-        const Next* libc = next();                                                \
-        const Passed passed((flags & O_TRUNC) != 0 ? path : nullptr, folder);     \
-        if (passed.refuses()) return -1;                                          \
-        return opened_alone(open_again(libc->name arguments, path, folder, flags, \
-                                       [=] { return libc->name arguments; }));    \
+#define OPEN(name, parameters, arguments, folder)                              \
+    WRAP(int, name, parameters) {                                              \
+        const Next* libc = next();                                             \
+        auto call = [=](int with) mutable {                                    \
+            flags = with;                                                      \
+            return open_again(libc->name arguments, path, folder, flags,       \
+                              [=] { return libc->name arguments; });           \
+        };                                                                     \
+        if (truncates_opened(flags))                                           \
+            return opened_alone(open_and_truncate(path, folder, flags, call)); \
+        const Passed passed((flags & O_TRUNC) != 0 ? path : nullptr, folder);  \
+        if (passed.refuses()) return -1;                                       \
+        return opened_alone(call(flags));                                      \
     }
 
 OPEN(open, (const char* path, int flags, mode_t mode), (path, flags, mode), AT_FDCWD)
@@ -76,12 +110,9 @@ OPEN(__open_2, (const char* path, int flags), (path, flags), AT_FDCWD)
 OPEN(__open64_2, (const char* path, int flags), (path, flags), AT_FDCWD)
 OPEN(__openat_2, (int folder, const char* path, int flags), (folder, path, flags), folder)
 OPEN(__openat64_2, (int folder, const char* path, int flags), (folder, path, flags), folder)
-#define CREAT(name)                                    \
-    WRAP(int, name, (const char* path, mode_t mode)) { \
-        const Next* libc = next();                     \
-        const Passed passed(path);                     \
-        if (passed.refuses()) return -1;               \
-        return opened_alone(libc->name(path, mode));   \
+#define CREAT(name)                                                 \
+    WRAP(int, name, (const char* path, mode_t mode)) {              \
+        return wrap_open(path, O_CREAT | O_WRONLY | O_TRUNC, mode); \
     }
 CREAT(creat)
 CREAT(creat64)
@@ -101,10 +132,7 @@ WRAP(int, open_by_handle_at, (int mount, file_handle* handle, int flags)) {
     const int fd = libc->open_by_handle_at(mount, handle, flags & ~O_TRUNC);
     if (fd < 0 || (flags & O_TRUNC) == 0) return opened_alone(fd);
     forget(fd);
-    {
-        const Passed passed(fd);
-        if (!passed.refuses() && libc->ftruncate(fd, 0) == 0) return opened_alone(fd);
-    }
+    if (truncate_opened(fd, true)) return opened_alone(fd);
     const int error = errno;
     kernel::close(fd);
     errno = error;

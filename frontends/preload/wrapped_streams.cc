@@ -15,12 +15,13 @@
 namespace penstock::preload {
 namespace {
 
-FILE* opened(FILE* file) {
+FILE* opened(FILE* file, const char* mode) {
     if (file == nullptr) return file;
     const int fd = fileno_unlocked(file);
     forget(fd);
     cached_opened(fd, true);
     pass_cached(fd, true);  // its own reads and writes are not wrapped
+    if (mode != nullptr && *mode == 'w') truncate_passed(fd);
     return file;
 }
 
@@ -40,10 +41,10 @@ void before_buffer(FILE* file, const char* buffer, size_t size) {
         const Passed passed(mode != nullptr && *mode == 'w' ? path : nullptr); \
         if (passed.refuses()) return nullptr;                                  \
         if (!may_serve(path, mode)) [[likely]]                                 \
-            return opened(libc->name(path, mode));                             \
+            return opened(libc->name(path, mode), mode);                       \
         bool served = false;                                                   \
         FILE* file = open_stream(path, mode, &served);                         \
-        return served ? file : opened(file);                                   \
+        return served ? file : opened(file, mode);                             \
     }
 FOPEN(fopen)
 FOPEN(fopen64)
@@ -63,7 +64,7 @@ WRAP(FILE*, fdopen, (int fd, const char* mode)) {
         release_device_file(fileno_unlocked(file));                            \
         const Passed passed(mode != nullptr && *mode == 'w' ? path : nullptr); \
         if (passed.refuses()) return nullptr;                                  \
-        return opened(libc->name(path, mode, file));                           \
+        return opened(libc->name(path, mode, file), mode);                     \
     }
 FREOPEN(freopen)
 FREOPEN(freopen64)
@@ -84,7 +85,7 @@ WRAP(int, fclose, (FILE * file)) {
 WRAP(FILE*, setmntent, (const char* path, const char* mode)) {
     const Passed passed(mode != nullptr && *mode == 'w' ? path : nullptr);
     if (passed.refuses()) return nullptr;
-    return opened(next()->setmntent(path, mode));
+    return opened(next()->setmntent(path, mode), mode);
 }
 WRAP(int, endmntent, (FILE * file)) {
     if (file != nullptr) wrap_fclose(file);
