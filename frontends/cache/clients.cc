@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <vector>
 
 #include "penstock/abi/chunk_table.h"
 
@@ -47,25 +48,51 @@ void send(int connection, const void* bytes, size_t size, const int* descriptors
     (void)sendmsg(connection, &message, MSG_NOSIGNAL);
 }
 
-// Receives a request, and a descriptor if one comes with it. Returns false at the end.
-bool receive(int connection, CacheRequest* request, int* descriptor) {
+// What came with a request: who has sent it, as the kernel says, and descriptors, which are closed.
+struct Attached {
+    ucred sender{.pid = 0, .uid = static_cast<uid_t>(-1), .gid = 0};
+    std::vector<int> descriptors;
+
+    Attached() = default;
+    ~Attached() {
+        for (const int one : descriptors) close(one);
+    }
+    Attached(const Attached&) = delete;
+    Attached& operator=(const Attached&) = delete;
+};
+
+// Receives a request of the process at the other end, with up to one descriptor. Returns false at
+// the end, and for anything else: a connection that another process or user has inherited is of no
+// use to it.
+bool receive(int connection, const ucred& peer, CacheRequest* request, Attached* attached) {
+    constexpr size_t kDescriptorsMax = 253;  // that the kernel sends at once
     iovec piece{request, sizeof *request};
     msghdr message{};
     message.msg_iov = &piece;
     message.msg_iovlen = 1;
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    alignas(cmsghdr)
+        std::array<char, CMSG_SPACE(sizeof(int) * kDescriptorsMax) + CMSG_SPACE(sizeof(ucred))>
+            control;
     message.msg_control = control.data();
     message.msg_controllen = control.size();
     ssize_t got = 0;
     do {
         got = recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
     } while (got < 0 && errno == EINTR);
-    *descriptor = -1;
-    const cmsghdr* head = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-    if (head != nullptr && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS &&
-        head->cmsg_len == CMSG_LEN(sizeof(int)))
-        std::memcpy(descriptor, CMSG_DATA(head), sizeof(int));
-    return got == sizeof *request;
+    if (got <= 0) return false;
+    for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr;
+         head = CMSG_NXTHDR(&message, head)) {
+        if (head->cmsg_level != SOL_SOCKET) continue;
+        const size_t size = head->cmsg_len - CMSG_LEN(0);
+        if (head->cmsg_type == SCM_CREDENTIALS && size == sizeof(ucred))
+            std::memcpy(&attached->sender, CMSG_DATA(head), size);
+        if (head->cmsg_type != SCM_RIGHTS) continue;
+        attached->descriptors.resize(size / sizeof(int));
+        std::memcpy(attached->descriptors.data(), CMSG_DATA(head), size);
+    }
+    return got == sizeof *request && (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 &&
+           attached->descriptors.size() <= 1 && attached->sender.pid == peer.pid &&
+           attached->sender.uid == peer.uid;
 }
 
 ucred peer_of(int connection) {
@@ -95,14 +122,14 @@ int read_only(int descriptor) {
 }  // namespace
 
 Result<std::unique_ptr<Clients>> Clients::listen(
-    const std::string& path, FileCache cache,
+    const std::string& path, const std::string& folder, FileCache cache,
     std::function<std::string(const ReadFiles&)> statistics, std::function<void()> stop) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.size() >= sizeof address.sun_path)
         return Status{ENAMETOOLONG, "socket", "its path is longer than sockets may have"};
     std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-    std::unique_ptr<Clients> made(new Clients(std::move(cache)));
+    std::unique_ptr<Clients> made(new Clients(folder, std::move(cache)));
     made->statistics_ = std::move(statistics);
     made->stop_ = std::move(stop);
     made->path_ = path;
@@ -152,8 +179,11 @@ void Clients::accept_all() {
             if (errno == EMFILE || errno == ENFILE) usleep(10'000);
             continue;
         }
+        const int one = 1;
+        const bool tells = setsockopt(connection, SOL_SOCKET, SO_PASSCRED, &one, sizeof one) == 0;
         const std::lock_guard lock(mutex_);
-        if (peer_of(connection).uid != geteuid() || connections_.size() >= kConnectionsMax) {
+        if (!tells || peer_of(connection).uid != geteuid() ||
+            connections_.size() >= kConnectionsMax) {
             close(connection);
             continue;
         }
@@ -164,14 +194,16 @@ void Clients::accept_all() {
 }
 
 void Clients::serve(int connection) {
-    CacheRequest request{};
-    int descriptor = -1;
-    while (receive(connection, &request, &descriptor)) {
-        answer(connection, request, descriptor);
-        if (descriptor >= 0) close(descriptor);
+    const ucred peer = peer_of(connection);
+    for (;;) {
+        CacheRequest request{};
+        Attached attached;
+        if (!receive(connection, peer, &request, &attached)) break;
+        answer(connection, request,
+               attached.descriptors.empty() ? -1 : attached.descriptors.front());
     }
     const std::lock_guard lock(mutex_);
-    remove_writer(peer_of(connection).pid);
+    remove_writer(peer.pid);
     connections_.remove(connection);
     close(connection);
     changed_.notify_all();

@@ -23,7 +23,8 @@ namespace penstock::cache_service {
 // The files that programs read. One is kept open here while they may read it by the table.
 class ReadFiles {
 public:
-    explicit ReadFiles(FileCache cache);
+    // `folder` is the one whose files are served.
+    ReadFiles(const std::string& folder, FileCache cache);
     ~ReadFiles();
     ReadFiles(const ReadFiles&) = delete;
     ReadFiles& operator=(const ReadFiles&) = delete;
@@ -33,7 +34,7 @@ public:
 
     // Opens the file behind a program's descriptor once more, and lets programs read it by the
     // table, and write it by grants if `how` is 1. If it is 2, the program writes it below, so only
-    // a file of the mount is served. Errors: those of kOpen.
+    // a file of the mount is served. The descriptor must allow as much. Errors: those of kOpen.
     cache_protocol::CacheReply open(int descriptor, uint32_t how);
     cache_protocol::CacheReply fetch(const cache_protocol::CacheRequest& request);
     // Writes back the file behind a program's descriptor, and drops what is cached of it.
@@ -90,7 +91,10 @@ private:
     cache_protocol::CacheReply open_of_mount(uint64_t inode, int descriptor);
     cache_protocol::CacheReply enter(const Key& key, const std::shared_ptr<Entry>& entry);
 
+    [[nodiscard]] int refusal(int descriptor, const struct stat& status, bool writes) const;
+
     FileCache cache_;
+    const std::string folder_;  // ends with a slash
     uint64_t mount_ = 0, below_mount_ = 0;
     size_t open_max_;
     std::mutex opening_;  // one open of a file at a time; locked before mutex_
@@ -107,10 +111,11 @@ private:
 
 class Clients {
 public:
-    // Listens on a new socket at `path`, which only this user may use. `statistics` returns JSON.
+    // Listens on a new socket at `path`, which only this user may use, for programs that use files
+    // below `folder`. `statistics` returns JSON.
     // `stop` is called once, by a program that asks the service to end. Errors: those of bind(2).
     static Result<std::unique_ptr<Clients>> listen(
-        const std::string& path, FileCache cache,
+        const std::string& path, const std::string& folder, FileCache cache,
         std::function<std::string(const ReadFiles&)> statistics, std::function<void()> stop);
     [[nodiscard]] ReadFiles& files() { return files_; }
     ~Clients();
@@ -129,7 +134,8 @@ private:
     void sweep_writers();
     void sweep_files();
 
-    explicit Clients(FileCache cache) : cache_(cache), files_(std::move(cache)) {}
+    Clients(const std::string& folder, FileCache cache)
+        : cache_(cache), files_(folder, std::move(cache)) {}
     void accept_all();
     void serve(int connection);
     void answer(int connection, const cache_protocol::CacheRequest& request, int descriptor);

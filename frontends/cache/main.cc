@@ -302,7 +302,7 @@ int serve(const Options& options, const ShownFolder& folder, const FileCache& ca
     const auto mount = start_mount(options, folder, cache, *report, reading, &error);
     if (error.empty() && !options.socket.empty()) {
         auto listening = Clients::listen(
-            options.socket, cache,
+            options.socket, options.path, cache,
             [&](const ReadFiles& files) { return statistics(options, cache, files); },
             [stop] { eventfd_write(stop, 1); });
         if (listening.ok()) {

@@ -57,8 +57,9 @@ std::string path_of(int descriptor) {
 
 }  // namespace
 
-ReadFiles::ReadFiles(FileCache cache)
+ReadFiles::ReadFiles(const std::string& folder, FileCache cache)
     : cache_(std::move(cache)),
+      folder_(folder.ends_with('/') ? folder : folder + '/'),
       open_max_(open_files_max()),
       leases_([this](int descriptor) { broken(descriptor); }) {}
 
@@ -69,11 +70,23 @@ void ReadFiles::set_mount(uint64_t device, uint64_t below) {
     open_max_ /= 2;
 }
 
+// Returns why the file of a descriptor is not opened for its sender; 0: it is. The service may have
+// more rights than the descriptor says that the sender has.
+int ReadFiles::refusal(int descriptor, const struct stat& status, bool writes) const {
+    if (!S_ISREG(status.st_mode)) return ESPIPE;
+    const int flags = fcntl(descriptor, F_GETFL);
+    if (flags < 0 || (flags & O_PATH) != 0) return EBADF;
+    const int mode = flags & O_ACCMODE;
+    if (mode == (writes ? O_RDONLY : O_WRONLY)) return EBADF;
+    const bool is_of_mount = mount_ != 0 && status.st_dev == mount_;
+    return is_of_mount || path_of(descriptor).starts_with(folder_) ? 0 : EXDEV;
+}
+
 CacheReply ReadFiles::open(int descriptor, uint32_t how) {
     const bool writes = how == 1;
     struct stat status {};
     if (fstat(descriptor, &status) != 0) return error_reply(errno);
-    if (!S_ISREG(status.st_mode)) return error_reply(ESPIPE);
+    if (const int why = refusal(descriptor, status, how != 0)) return error_reply(why);
     // The kernel has bytes of a mount's files, and would not see what programs write here.
     if (mount_ != 0 && status.st_dev == mount_) {
         if (writes) return error_reply(EOPNOTSUPP);
@@ -138,6 +151,7 @@ CacheReply ReadFiles::open_of_mount(uint64_t inode, int descriptor) {
 CacheReply ReadFiles::drop_bytes(int descriptor) {
     struct stat status {};
     if (fstat(descriptor, &status) != 0) return error_reply(errno);
+    if (const int why = refusal(descriptor, status, false)) return error_reply(why);
     const bool is_of_mount = mount_ != 0 && status.st_dev == mount_;
     const Key key{is_of_mount ? below_mount_ : status.st_dev, status.st_ino};
     // What programs write by grants is taken from them first.

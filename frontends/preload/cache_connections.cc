@@ -56,6 +56,7 @@ std::atomic<bool> connecting{false};
 std::atomic<time_t> tried{0};
 sockaddr_un address;
 bool writing = false;
+std::atomic<bool> ended{false};  // for good
 
 // A word that the kernel clears in the child of a fork, however that is made, and not in a child of
 // vfork, which has this memory.
@@ -153,7 +154,16 @@ int make_socket() {
     return fd;
 }
 
+// Returns whether a service of this program's user listens at the other end: another user's could
+// share what it likes.
+bool is_of_own_user(int fd) {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
+
 bool connect_one(Connection& connection) {
+    if (ended.load()) return false;
     const int fd = make_socket();
     if (fd < 0) return false;
     const timeval limit{kAnswerS, 0};
@@ -161,7 +171,7 @@ bool connect_one(Connection& connection) {
     if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0 ||
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 ||
         connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-        kernel::fstat(fd, &status) != 0) {
+        !is_of_own_user(fd) || kernel::fstat(fd, &status) != 0) {
         kernel::close(fd);
         return false;
     }
@@ -215,12 +225,16 @@ bool exchange(Connection& connection, CacheRequest request, int descriptor, Cach
     return true;
 }
 
-void* map_all(int fd, int protection) {
+// Maps a whole file of memory. Other processes cannot see its bytes in a core dump.
+bool map_all(int fd, int protection, Shared* shared) {
     struct stat status;
-    if (kernel::fstat(fd, &status) != 0) return nullptr;
-    void* mapped = kernel::mmap(nullptr, static_cast<size_t>(status.st_size), protection,
-                                MAP_SHARED, fd, 0);
-    return mapped == MAP_FAILED ? nullptr : mapped;
+    if (kernel::fstat(fd, &status) != 0) return false;
+    shared->size = static_cast<size_t>(status.st_size);
+    void* mapped = kernel::mmap(nullptr, shared->size, protection, MAP_SHARED, fd, 0);
+    if (mapped == MAP_FAILED) return false;
+    shared->begin = static_cast<char*>(mapped);
+    kernel::call(SYS_madvise, mapped, shared->size, MADV_DONTDUMP);
+    return true;
 }
 
 // Connects to a service, and maps what it shares.
@@ -232,17 +246,18 @@ bool join(CacheMapping& mapping, Connection& connection) {
                   files) ||
         reply.error != 0)
         return false;
-    void* table = map_all(files[0], PROT_READ);
-    void* arena = map_all(files[1], writing ? PROT_READ | PROT_WRITE : PROT_READ);
-    void* marks = map_all(files[2], PROT_READ | PROT_WRITE);
+    auto& [table, arena, marks] = mapping.shared;
+    const bool mapped = map_all(files[0], PROT_READ, &table) &&
+                        map_all(files[1], writing ? PROT_READ | PROT_WRITE : PROT_READ, &arena) &&
+                        map_all(files[2], PROT_READ | PROT_WRITE, &marks);
     for (const int one : files) kernel::close(one);
-    if (table == nullptr || arena == nullptr || marks == nullptr ||
-        static_cast<chunk_table::ChunkTableHead*>(table)->magic != chunk_table::kMagic)
-        return false;
-    mapping.reader.table = chunk_table::Table(table);
-    mapping.reader.marks = chunk_table::Marks(marks, mapping.reader.table.head->file_count,
-                                              mapping.reader.table.head->chunk_count);
-    mapping.arena = static_cast<char*>(arena);
+    if (!mapped || table.size < sizeof(chunk_table::ChunkTableHead)) return false;
+    const chunk_table::Table told(table.begin);
+    if (!chunk_table::is_whole(told.shape, table.size, arena.size, marks.size)) return false;
+    mapping.reader.table = told;
+    mapping.reader.marks = chunk_table::Marks(marks.begin, told.shape.file_count,
+                                              told.shape.chunk_count);
+    mapping.arena = arena.begin;
     mapping.writer.store(reply.slot);
     return mapping.reader.marks.live();
 }
@@ -343,6 +358,7 @@ bool set_cache_socket(const char* path, size_t size, bool writes) {
 const CacheMapping* cache_by_number(uint32_t number) { return &mappings[number]; }
 
 const CacheMapping* current_cache() {
+    if (ended.load(std::memory_order_relaxed)) return nullptr;
     if (const CacheMapping* joined = joined_cache(); joined != nullptr) return joined;
     const Undisturbed undisturbed;
     if (connecting.exchange(true)) return mapping_of_other_thread();
@@ -432,6 +448,18 @@ void forget_connections() {
     waiting.store(0);
     connecting.store(false);
     tried.store(0);
+}
+
+void end_connections() {
+    const Undisturbed undisturbed;
+    ended.store(true);
+    for (Connection& one : connections) drop(one);
+    // The table goes first: a copy out of the arena counts only if the table is as before it.
+    for (CacheMapping& one : mappings)
+        for (const Shared& part : one.shared)
+            if (part.begin != nullptr)
+                kernel::mmap(part.begin, part.size, PROT_READ | PROT_WRITE,
+                             MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
 }  // namespace penstock::preload

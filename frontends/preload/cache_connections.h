@@ -12,9 +12,15 @@
 
 namespace penstock::preload {
 
+struct Shared {
+    char* begin = nullptr;
+    size_t size = 0;
+};
+
 // What one service shares. It stays mapped after the service has ended.
 struct CacheMapping {
     uint32_t number = 0;
+    Shared shared[3];  // the table, the arena, the marks
     chunk_table::Reader reader;
     char* arena = nullptr;            // written only where chunks are granted
     std::atomic<uint32_t> writer{0};  // the number of this program in grants
@@ -39,5 +45,8 @@ void tell_cache(const CacheMapping& cache, const cache_protocol::CacheRequest& r
 uint32_t writer_number(const CacheMapping& cache);
 // In the child of a fork: its parent has the same connections.
 void forget_connections();
+// Closes the connections, and unmaps what services share, for good. No thread copies into the arena
+// then; copies out of it may be under way, and count for nothing.
+void end_connections();
 
 }  // namespace penstock::preload

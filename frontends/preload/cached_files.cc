@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -31,8 +32,9 @@ constexpr int kStandardMax = 2;  // by descriptors up to this one libc reads and
 constexpr unsigned kReadsUntilAgain = 64;  // reads by the kernel before a file is asked for again
 
 constinit CachedFile files[kDescriptorsMax];
-std::atomic<int> highest{-1};  // no descriptor above it is alone
-char folder[PATH_MAX];         // ends with a slash
+std::atomic<int> highest{-1};      // no descriptor above it is alone
+std::atomic<bool> leaving{false};  // no other file is served any more
+char folder[PATH_MAX];             // ends with a slash
 size_t folder_size = 0;
 
 bool is_in_folder(int fd) {
@@ -55,7 +57,7 @@ State find_slot_to_write(int fd, const CacheMapping& cache, const struct stat& s
     CacheReply reply;
     const bool answered = ask_cache(cache, {.kind = Request::kOpen, .writes = 1}, fd, &reply);
     if (!answered || reply.error == EAGAIN) return kUnknown;  // each write holds the file
-    if (reply.error != 0) {
+    if (reply.error != 0 || reply.slot >= cache.reader.table.shape.file_count) {
         pass_cached(fd, true);
         return kIgnored;
     }
@@ -71,7 +73,7 @@ uint32_t slot_of(const CacheMapping& cache, const struct stat& now) {
     };
     const auto& table = cache.reader.table;
     const uint32_t slot = cache.reader.find_file(now.st_dev, now.st_ino);
-    const bool same = slot < table.head->file_count &&
+    const bool same = slot < table.shape.file_count &&
                       table.files[slot].mtime_ns.load() == ns(now.st_mtim) &&
                       table.files[slot].ctime_ns.load() == ns(now.st_ctim) &&
                       table.files[slot].size.load() == static_cast<uint64_t>(now.st_size);
@@ -86,7 +88,7 @@ State ask_for_slot(int fd, const CacheMapping& cache, const struct stat& status,
     if (!ask_cache(cache, request, fd, &reply)) return kUnknown;
     // What it writes itself keeps a file from being served, unless it is in a mount.
     if (reply.error == EAGAIN) return writes ? kIgnored : kUnknown;
-    if (reply.error != 0 || reply.slot >= cache.reader.table.head->file_count) return kIgnored;
+    if (reply.error != 0 || reply.slot >= cache.reader.table.shape.file_count) return kIgnored;
     file.use(reply.slot, reply.device, reply.inode, cache.number, status.st_dev);
     return kServed;
 }
@@ -102,11 +104,13 @@ State find_slot(int fd, CachedFile& file) {
     // With write-back such a descriptor is written by grants, but where each write goes to the end
     // of the file, or to storage.
     const bool by_grants = writes && internal::writing_back && fd > kStandardMax &&
-                           (flags & (O_APPEND | O_DSYNC)) == 0 && sight.load() != Sight::kLost;
+                           (flags & (O_APPEND | O_DSYNC)) == 0 && sight.load() != Sight::kLost &&
+                           !leaving.load();
     if (writes && !by_grants) (void)pass_cached(fd, true);
     if ((flags & O_ACCMODE) == O_WRONLY && !by_grants) return kIgnored;
     const CacheMapping* cache = current_cache();
     if (cache == nullptr) return kUnknown;
+    if (leaving.load()) return kIgnored;
     if (by_grants)
         return find_slot_to_write(fd, *cache, status, (flags & O_ACCMODE) == O_RDWR, file);
     const uint32_t slot = writes ? kNoSlot : slot_of(*cache, status);
@@ -353,6 +357,26 @@ void leave_to_stdio(int fd) {
     internal::give_up_position(fd, false);
     uint64_t expected = kKernels;
     file->position.compare_exchange(expected, kStdios);
+}
+
+// Other programs may have written to files that this one has open: it sees what is below from now
+// on, so they are taken out of the table for good.
+void leave_cache() {
+    if (!internal::caching.load() || is_child_of_vfork()) return;
+    const int error = errno;
+    leaving.store(true);
+    internal::give_all_positions();
+    rlimit limit{};
+    const bool limited = getrlimit(RLIMIT_NOFILE, &limit) == 0;
+    const int end = limited && limit.rlim_cur < kDescriptorsMax ? static_cast<int>(limit.rlim_cur)
+                                                                : kDescriptorsMax;
+    // A thread may have begun to use a file before it saw that others are not served.
+    for (int round = 0; round < 2; ++round)
+        for (int fd = 0; fd < end; ++fd) (void)internal::pass_cached(fd, true);
+    internal::caching.store(false);
+    internal::writing_back.store(false);
+    end_connections();
+    errno = error;
 }
 
 bool is_cached_file(int fd) { return is_in_folder(fd); }

@@ -65,6 +65,9 @@ inline void give_all_positions() {
 void give_positions_in_child();
 // Moves the position of a descriptor as lseek(2) does. Returns kNotCached if the kernel has it.
 off_t seek_cached(int fd, off_t offset, int whence);
+// Ends what begin_caching() began, for good: the program is about to become another user, who must
+// not have what the cache has of others' files.
+void leave_cache();
 // The flags of a descriptor change: how it is served is asked again.
 void change_flags(int fd);
 // Returns the position of a descriptor; -1: the kernel has it. Leaves errno.

@@ -63,12 +63,13 @@ Copied write_part(const CacheMapping& cache, CachedFile& file, const char* from,
                   uint64_t offset) {
     const auto& reader = cache.reader;
     const uint32_t slot = file.slot.load(std::memory_order_relaxed);
-    const uint64_t chunk_size = reader.table.head->chunk_size;
+    const uint64_t chunk_size = reader.table.shape.chunk_size;
     const uint32_t me = writer_number(cache);
     const auto* entry = reader.table.find(chunk_table::key_of(slot, offset / chunk_size));
     const uint64_t place = entry == nullptr ? 0 : entry->place.load(std::memory_order_acquire);
     if (place == 0 || me == 0) return Copied::kNoGrant;
     const uint32_t chunk = static_cast<uint32_t>(place) - 1;
+    if (chunk >= reader.table.shape.chunk_count) return Copied::kNoGrant;
     std::atomic<uint64_t>& word = reader.marks.grants[chunk];
     uint64_t seen = word.load(std::memory_order_acquire);
     for (int turns = 0;;) {
@@ -109,7 +110,7 @@ Copied write_part(const CacheMapping& cache, CachedFile& file, const char* from,
 // Writes what can be written by grants. Returns how many bytes.
 size_t write_by_grants(CachedFile& file, const char* from, size_t size, uint64_t offset) {
     const CacheMapping& cache = cache_of(file);
-    const uint64_t chunk_size = cache.reader.table.head->chunk_size;
+    const uint64_t chunk_size = cache.reader.table.shape.chunk_size;
     size_t done = 0;
     for (int attempts = 0; done < size;) {
         const uint64_t at = offset + done, room = chunk_size - (at & (chunk_size - 1));
@@ -152,7 +153,7 @@ bool find_known(dev_t device, ino_t inode, CachedFile* found) {
     const CacheMapping* cache = current_cache();
     if (cache == nullptr) return false;
     const uint32_t slot = cache->reader.find_file(device, inode);
-    if (slot >= cache->reader.table.head->file_count) return false;
+    if (slot >= cache->reader.table.shape.file_count) return false;
     found->cache.store(cache->number);
     found->slot.store(slot);
     found->device.store(device);

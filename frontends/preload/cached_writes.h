@@ -15,8 +15,8 @@ namespace penstock::preload {
 
 struct HeldFile;
 namespace internal {
-inline bool writing_back = false;             // set at start
-inline std::atomic<bool> has_written{false};  // this program, since it flushed all files last
+inline std::atomic<bool> writing_back{false};  // set at start
+inline std::atomic<bool> has_written{false};   // this program, since it flushed all files last
 ssize_t write_cached(int fd, const void* from, size_t size, off_t offset);
 int sync_cached(int fd, bool data_only);
 void flush_cached(int fd);

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/fsuid.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/resource.h>

@@ -32,6 +32,7 @@
 #include "raw_calls.h"
 #include "start.h"
 #include "wrap.h"
+#include "wrapped_users.h"
 
 namespace penstock::preload {
 namespace {
@@ -293,6 +294,10 @@ bool make_as_it_is(long number, const long* words, long* result) {
         SYS_fchmodat,
         SYS_fchown,
         SYS_fchownat,
+        SYS_setuid,
+        SYS_setreuid,
+        SYS_setresuid,
+        SYS_setfsuid,
         SYS_umask,
         SYS_uname,
         SYS_sysinfo,
@@ -355,6 +360,7 @@ bool make_call(long number, const long* words, long* result) {
         *result = kernel::call(number, words[0], words[1], words[2], words[3], words[4], words[5]);
         return true;
     }
+    leave_before(number, words);
     const Routed routed(number, words);
     return make_by_libc(number, {words[0]}, {words[1]}, {words[2]}, {words[3]}, {words[4]},
                         {words[5]}, result) ||
@@ -370,6 +376,7 @@ WRAP(long, syscall, (long number, long a, long b, long c, long d, long e, long f
     if (makes_process(number)) return clone_past_libc(number, words);
     if (number == SYS_rt_sigprocmask) return mask_signals(words);
     if (is_beyond_sight(number, words)) lose_sight();
+    leave_before(number, words);
     const Routed routed(number, words);
     if (make_by_libc(number, {a}, {b}, {c}, {d}, {e}, {f}, &result)) return result;
     return libc->syscall(number, a, b, c, d, e, f);

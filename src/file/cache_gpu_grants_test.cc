@@ -18,8 +18,8 @@ class Writer {
 public:
     explicit Writer(const SharedFileCache& shared) {
         reader_.table = chunk_table::Table(map(shared.table));
-        reader_.marks = chunk_table::Marks(map(shared.marks), reader_.table.head->file_count,
-                                           reader_.table.head->chunk_count);
+        reader_.marks = chunk_table::Marks(map(shared.marks), reader_.table.shape.file_count,
+                                           reader_.table.shape.chunk_count);
         arena_ = static_cast<std::byte*>(map(shared.arena));
     }
     // Writes within one chunk. Returns whether it was granted.

@@ -146,7 +146,7 @@ void SharedTable::publish(uint32_t slot, uint64_t number, ChunkId chunk) {
         return;
     const uint64_t key = chunk_table::key_of(slot, number);
     SharedEntry* const first = table_.entries +
-                               chunk_table::first_entry(key, table_.head->entry_count);
+                               chunk_table::first_entry(key, table_.shape.entry_count);
     for (SharedEntry* at = first; at != first + chunk_table::kWindow; ++at) {
         if (at->place.load(memory_order_relaxed) != 0) continue;
         if (++publications_ == 0) ++publications_;

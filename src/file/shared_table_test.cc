@@ -29,8 +29,8 @@ public:
         arena_ = map(shared.arena, PROT_READ, &arena_size_);
         marks_ = map(shared.marks, PROT_READ | PROT_WRITE, &marks_size_);
         reader.table = chunk_table::Table(table_);
-        reader.marks = chunk_table::Marks(marks_, reader.table.head->file_count,
-                                          reader.table.head->chunk_count);
+        reader.marks = chunk_table::Marks(marks_, reader.table.shape.file_count,
+                                          reader.table.shape.chunk_count);
         arena = static_cast<const std::byte*>(arena_);
     }
     ~Client() {
@@ -91,7 +91,7 @@ protected:
     [[nodiscard]] uint32_t slot() const { return client_->reader.find_file(device_, inode_); }
     size_t read(void* to, size_t size, uint64_t offset) const {
         const uint32_t found = slot();
-        if (found == client_->reader.table.head->file_count) return 0;
+        if (found == client_->reader.table.shape.file_count) return 0;
         auto copy = [&](size_t done, uint64_t at, size_t part) {
             std::memcpy(static_cast<std::byte*>(to) + done, client_->arena + at, part);
             return true;

@@ -133,21 +133,33 @@ inline constexpr uint32_t kWritersMax = 1 << 20;
     return sizeof(MarksHead) + files * sizeof(FileMarks) + chunks * (sizeof(uint64_t) + 1);
 }
 
+// Returns whether a table in mappings of these sizes has the shape that its head says.
+[[nodiscard]] constexpr bool is_whole(const ChunkTableHead& head, size_t table, size_t arena,
+                                      size_t marks) {
+    return head.magic == kMagic && std::has_single_bit(head.chunk_size) &&
+           head.chunk_size <= 1u << (grant::kOffsetBits - 1) &&
+           std::has_single_bit(head.file_count) && head.file_count >= kFileWindow &&
+           std::has_single_bit(head.entry_count) && head.entry_count >= 2 &&
+           table_size(head.file_count, head.entry_count) <= table &&
+           uint64_t{head.chunk_count} * head.chunk_size <= arena &&
+           marks_size(head.file_count, head.chunk_count) <= marks;
+}
+
 // Where the parts lie in their mappings.
 struct Table {
-    ChunkTableHead* head = nullptr;
+    ChunkTableHead shape{};  // as it was when the table was mapped
     SharedFile* files = nullptr;
     SharedEntry* entries = nullptr;
 
     constexpr explicit Table(void* mapping = nullptr) {
         if (mapping == nullptr) return;
-        head = static_cast<ChunkTableHead*>(mapping);
-        files = reinterpret_cast<SharedFile*>(head + 1);
-        entries = reinterpret_cast<SharedEntry*>(files + head->file_count);
+        shape = *static_cast<ChunkTableHead*>(mapping);
+        files = reinterpret_cast<SharedFile*>(static_cast<ChunkTableHead*>(mapping) + 1);
+        entries = reinterpret_cast<SharedEntry*>(files + shape.file_count);
     }
     // Returns the entry of a key, or null. Its place may change at any time.
     [[nodiscard]] SharedEntry* find(uint64_t key) const {
-        SharedEntry* at = entries + first_entry(key, head->entry_count);
+        SharedEntry* at = entries + first_entry(key, shape.entry_count);
         for (SharedEntry* end = at + kWindow; at != end; ++at)
             if (at->key.load(std::memory_order_relaxed) == key &&
                 at->place.load(std::memory_order_acquire) != 0)
@@ -187,7 +199,7 @@ struct Reader {
 
     // Returns the slot of a file that may be read by the table now; file_count: there is none.
     [[nodiscard]] uint32_t find_file(uint64_t device, uint64_t inode) const {
-        const uint32_t count = table.head->file_count;
+        const uint32_t count = table.shape.file_count;
         const uint32_t first = first_file(device, inode, count);
         for (uint32_t i = 0; i < kFileWindow; ++i) {
             const uint32_t slot = (first + i) & (count - 1);
@@ -220,7 +232,7 @@ struct Reader {
         const uint64_t end = size_of(slot);
         if (offset >= end) return 0;
         if (size > end - offset) size = end - offset;
-        const uint32_t chunk_size = table.head->chunk_size;
+        const uint32_t chunk_size = table.shape.chunk_size;
         size_t done = 0;
         uint64_t hits = 0;
         while (done < size) {
@@ -233,7 +245,9 @@ struct Reader {
                                                     : entry->place.load(std::memory_order_acquire);
             if (place == 0) break;
             const uint32_t chunk = static_cast<uint32_t>(place) - 1;
-            if (!copy(done, uint64_t{chunk} * chunk_size + within, part)) break;
+            if (chunk >= table.shape.chunk_count ||
+                !copy(done, uint64_t{chunk} * chunk_size + within, part))
+                break;
             std::atomic_thread_fence(std::memory_order_acquire);
             if (entry->place.load(std::memory_order_relaxed) != place ||
                 file.word.load(std::memory_order_relaxed) != word || !marks.live())
