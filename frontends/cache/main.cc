@@ -78,7 +78,8 @@ std::function<void(const std::string&, const Status&)> write_failed(Log* log) {
     };
 }
 
-std::optional<FileCache> make_cache(const Options& options, Log* log, std::string* error) {
+std::optional<FileCache> make_cache(const Options& options, Log* log, Report* report,
+                                    std::string* error) {
     *error = why_too_large(options, device_names(options));
     if (error->empty()) *error = why_no_tier(options);
     if (!error->empty()) return std::nullopt;
@@ -107,6 +108,7 @@ std::optional<FileCache> make_cache(const Options& options, Log* log, std::strin
              },
          .log_ended =
              [log, tier = options.tier](const std::string& line) { log->line(tier + ": " + line); },
+         .log_kept = [report](const std::string& line) { report->note(line); },
          .write_failed = write_failed(log)});
     if (!cache.ok() && cache.status().origin() == std::string_view("log")) {
         *error = why_no_log(options, cache.status());
@@ -346,12 +348,11 @@ int run(int count, char** words) {
     // The cache puts what a log has into the files, so they must not lie below a dead mount.
     ShownFolder folder;
     std::optional<FileCache> cache;
-    if (take_folder(options, &folder, &error)) cache = make_cache(options, &log, &error);
+    if (take_folder(options, &folder, &error)) cache = make_cache(options, &log, &report, &error);
     if (!cache.has_value()) {
         report.refuse(error);
         return 1;
     }
-    for (const std::string& line : cache->statistics().tier_kept) report.note(line);
     return serve(options, folder, *cache, signals, &report);
 }
 

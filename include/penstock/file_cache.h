@@ -63,6 +63,9 @@ struct FileCacheOptions {
     // The same when its log can no longer be used, with a line that says why. By then all that the
     // log had is in the files.
     std::function<void(const std::string&)> log_ended = {};
+    // Is called by create(), also where that fails, with a line for each file whose bytes an
+    // earlier log had, and that could not be put there: it tells why, and where they are kept.
+    std::function<void(const std::string&)> log_kept = {};
     // Is called with the path of a file when its write-back fails for the first time or for another
     // cause, and with success when storage takes its bytes again. By any thread that uses the
     // cache, so it must not call the cache.

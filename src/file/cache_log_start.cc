@@ -76,7 +76,7 @@ Status CacheOfFiles::take_over_log(std::unique_ptr<WriteLog>* log) {
         if (Status status = may_start_beside(marker, options_.tier_writes); !status.ok())
             return status;
     auto told = recover_log(*opened.value(), is_named ? marker.generation : 0, options_.tier,
-                            options_.tier_root);
+                            options_.tier_root, options_.log_kept);
     if (!told.ok()) return told.status();
     counts_.tier_bytes_recovered = told.value().bytes;
     counts_.tier_kept = told.value().kept;

@@ -20,6 +20,7 @@ namespace {
 
 namespace system = storage::system;
 using Kind = LogRecord::Kind;
+using TellKept = std::function<void(const std::string&)>;
 
 // A record, and where its bytes lie.
 struct Entry {
@@ -289,16 +290,16 @@ Places places_of(const Entries& all) {
 // Puts what has no place into files in `folder`, durably. Errors: those of storage; then it has
 // made none.
 Status keep_all(const WriteLog& log, const Places& places, const std::string& folder,
-                const std::string& root, LogRecovery* told) {
+                const std::string& root, const TellKept& tell, LogRecovery* told) {
     Status nowhere;
-    std::vector<std::string> made;
+    std::vector<std::string> made, lines;
     for (const auto& [file, place] : places) {
         const Entries& entries = place.entries;
         const int error = place.error, refused = place.refused;
         if (error == 0) ++told->files;
         if (error == 0 && refused == 0) continue;
         if (error == 0 || bytes_of(entries) == 0) {
-            told->kept.push_back(line_of_size(entries, root, error == 0 ? refused : error));
+            lines.push_back(line_of_size(entries, root, error == 0 ? refused : error));
             continue;
         }
         const std::string name = keep(log, entries, folder);
@@ -307,19 +308,23 @@ Status keep_all(const WriteLog& log, const Places& places, const std::string& fo
             continue;  // the other files get what is theirs
         }
         made.push_back(name);
-        told->kept.push_back(line_of(entries, root, error, name));
+        lines.push_back(line_of(entries, root, error, name));
     }
     if (nowhere.ok() && !made.empty()) nowhere = sync_folder(folder);
     // Else the log still has these bytes, and the next start keeps them again.
     if (!nowhere.ok())
         for (const std::string& name : made) (void)system::unlink(name.c_str());
+    for (const std::string& line : lines) {
+        if (nowhere.ok() && tell != nullptr) tell(line);
+        told->kept.push_back(line);
+    }
     return nowhere;
 }
 
 // Keeps what the log has of files that were changed since, and has the log forget them: another
 // recovery, if this one is killed, could not tell their changes from its own.
 Status keep_changed(WriteLog& log, Places* places, const Entry& last, const std::string& folder,
-                    const std::string& root, LogRecovery* told) {
+                    const std::string& root, const TellKept& tell, LogRecovery* told) {
     Places changed;
     for (auto place = places->begin(); place != places->end();) {
         const auto next = std::next(place);
@@ -327,7 +332,8 @@ Status keep_changed(WriteLog& log, Places* places, const Entry& last, const std:
         place = next;
     }
     if (changed.empty()) return {};
-    if (Status status = keep_all(log, changed, folder, root, told); !status.ok()) return status;
+    if (Status status = keep_all(log, changed, folder, root, tell, told); !status.ok())
+        return status;
     log.continue_after(last.record.sequence, last.half);
     for (const auto& [file, place] : changed) {
         LogRecord record;
@@ -348,7 +354,7 @@ bool is_read_only(int folder) {
 }  // namespace
 
 Result<LogRecovery> recover_log(WriteLog& log, uint64_t generation, const std::string& folder,
-                                const std::string& root) {
+                                const std::string& root, const TellKept& tell_kept) {
     LogRecovery told;
     Entries all;
     bool is_current = true;
@@ -374,14 +380,15 @@ Result<LogRecovery> recover_log(WriteLog& log, uint64_t generation, const std::s
     Places places = places_of(all);
     if (is_current && !places.empty()) {
         put_all(log, below.get(), &places, nullptr);
-        if (Status status = keep_changed(log, &places, all.back(), folder, root, &told);
+        if (Status status = keep_changed(log, &places, all.back(), folder, root, tell_kept, &told);
             !status.ok())
             return status;
         put_all(log, below.get(), &places, &told);
     }
     if (!is_current)
         for (auto& [file, place] : places) place.error = kOutOfDate;
-    if (Status status = keep_all(log, places, folder, root, &told); !status.ok()) return status;
+    if (Status status = keep_all(log, places, folder, root, tell_kept, &told); !status.ok())
+        return status;
     // The older half first: else a crash now would leave its records alone, to be replayed over
     // what the newer ones have put there.
     std::array<uint64_t, 2> last{};

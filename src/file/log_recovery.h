@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,9 @@ struct LogRecovery {
 // read; EROFS, `root` is read-only; then the log is as it was, and the other files have their
 // bytes.
 //   generation  that storage knows; 0: it knows of no log
+//   tell_kept   is called with each line of LogRecovery::kept before the log forgets the bytes
 Result<LogRecovery> recover_log(WriteLog& log, uint64_t generation, const std::string& folder,
-                                const std::string& root);
+                                const std::string& root,
+                                const std::function<void(const std::string&)>& tell_kept = {});
 
 }  // namespace penstock::file

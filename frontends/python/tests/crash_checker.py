@@ -25,12 +25,18 @@ class State:
     writes: list[tuple[int, int, int]] = field(default_factory=list)  # offset, size, version
     truncations: list[int] = field(default_factory=list)
 
-    def check(self, number: int, found: bytes | None) -> list[str]:
-        """Return what is wrong with the content after a crash; None: there is no file."""
+    def check(self, number: int, found: bytes | None, kept: list[bytes]) -> list[str]:
+        """Return what is wrong with the content after a crash; None: there is no file.
+
+        What is in `kept` need not be in the file.
+        """
         if found is None or self.durable is None:
             same = found is None and self.durable is None
             return [] if same else [f"is {'missing' if found is None else 'there'}"]
-        return [*self._check_size(len(found)), *self._check_bytes(number, found)]
+        if not kept:
+            return [*self._check_size(len(found)), *self._check_bytes(number, [found])]
+        size = max(len(found), len(self.durable))
+        return self._check_bytes(number, [one.ljust(size, b"\0")[:size] for one in (found, *kept)])
 
     def _check_size(self, size: int) -> list[str]:
         old = len(self.durable or b"")
@@ -42,7 +48,24 @@ class State:
         told = ", ".join(map(str, sorted(one for one in sizes if one >= smallest)))
         return [f"size {size}, allowed: {told}"]
 
-    def _check_bytes(self, number: int, found: bytes) -> list[str]:
+    def _check_bytes(self, number: int, contents: list[bytes]) -> list[str]:
+        """Check that one of some contents of equal size has the right byte, at each place."""
+        found = contents[0]
+        wrong = np.flatnonzero(~np.any([self._right(number, one) for one in contents], axis=0))
+        if len(wrong) == 0:
+            return []
+        old = self.durable or b""
+        first, last = int(wrong[0]), int(wrong[-1])
+        written = [one for one in self.writes if one[0] <= first < one[0] + one[1]]
+        return [
+            f"{len(wrong)} bytes from {first} to {last} are wrong; "
+            f"there {found[first : first + 4].hex()}, durable {old[first : first + 4].hex()}, "
+            f"written there since {written}; size {len(found)}, durable {len(old)}, "
+            f"truncations since {self.truncations}"
+        ]
+
+    def _right(self, number: int, found: bytes) -> np.ndarray:
+        """Return which bytes may be so."""
         old = self.durable or b""
         actual = np.frombuffer(found, np.uint8)
         kept = min(len(old), len(found))
@@ -54,17 +77,7 @@ class State:
             new = np.frombuffer(pattern(number, version, offset, size), np.uint8)
             part = actual[offset : offset + size]
             right[offset : offset + size] |= part == new[: len(part)]
-        wrong = np.flatnonzero(~right)
-        if len(wrong) == 0:
-            return []
-        first, last = int(wrong[0]), int(wrong[-1])
-        written = [one for one in self.writes if one[0] <= first < one[0] + one[1]]
-        return [
-            f"{len(wrong)} bytes from {first} to {last} are wrong; "
-            f"there {found[first : first + 4].hex()}, durable {old[first : first + 4].hex()}, "
-            f"written there since {written}; size {len(found)}, durable {len(old)}, "
-            f"truncations since {self.truncations}"
-        ]
+        return right
 
 
 class File:
@@ -78,6 +91,7 @@ class File:
         self.number = number
         self.states = [State(None)]
         self.current = bytearray()
+        self.exists = False  # as programs see it
 
     def begin(self, call: str, numbers: list[int]) -> None:
         """Note a change that may be there from now on."""
@@ -106,19 +120,25 @@ class File:
             content[:] = pattern(self.number, numbers[1], 0, numbers[0])
         elif call == "sync":
             self.settle(bytes(content))
+        self.exists = True
 
     def settle(self, content: bytes | None) -> None:
         """Begin anew from a durable content."""
         self.states = [State(content)]
         self.current = bytearray(content or b"")
+        self.exists = content is not None
+
+    def complete(self) -> None:
+        """Note that all is there whose call has returned."""
+        self.settle(bytes(self.current) if self.exists else None)
 
     def settle_name(self) -> None:
         """Note that the file as programs see it has its name durably."""
         del self.states[:-1]
 
-    def check(self, found: bytes | None) -> list[str]:
+    def check(self, found: bytes | None, kept: list[bytes] | None = None) -> list[str]:
         """Return what is wrong with the content after a crash; None: there is no file."""
-        problems = [state.check(self.number, found) for state in self.states]
+        problems = [state.check(self.number, found, kept or []) for state in self.states]
         if not all(problems):
             return []
         return [
@@ -139,8 +159,11 @@ class Log:
     failed: int = 0  # errno
 
 
-def replay(log: str, files: list[File]) -> Log:
-    """Take the calls of a log over into `files`; an incomplete last line is no call."""
+def replay(log: str, files: list[File], *, complete: bool = False) -> Log:
+    """Take the calls of a log over into `files`; an incomplete last line is no call.
+
+    If `complete`, all that has returned must be there, and not only what was synced.
+    """
     told = Log()
     under_way: tuple[str, list[int]] | None = None
     for line in log.splitlines(keepends=True):
@@ -168,6 +191,10 @@ def replay(log: str, files: list[File]) -> Log:
             under_way = call, [int(word) for word in words]
             files[under_way[1][0]].begin(call, under_way[1][1:])
     told.cut_off = under_way is not None
+    for file in files if complete else []:
+        file.complete()
+    if complete and under_way is not None:
+        files[under_way[1][0]].begin(under_way[0], under_way[1][1:])
     return told
 
 

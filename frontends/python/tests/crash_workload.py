@@ -215,6 +215,8 @@ class File:
         offset, size = self._place()
         found = os.pread(self.descriptor, size, offset)
         if found != self.content[offset : offset + size]:
+            # Where what was written is lost with the process of a cache, a sync tells.
+            os.fsync(self.descriptor)
             raise WrongBytesError(self._difference(found, offset))
         if os.fstat(self.descriptor).st_size != len(self.content):
             raise WrongBytesError(f"file {self.number}: its size should be {len(self.content)}")
