@@ -217,8 +217,10 @@ std::string statistics(const Options& options, const FileCache& cache, const Rea
     return text + ", \"devices\": " + json_of(now) + ", \"files\": " + files.json(20) + "}";
 }
 
-// Writes back what is dirty, and reports how much is left.
-bool write_back_all(const Options& options, const FileCache& cache, Report* report) {
+// Writes back what is dirty, and reports how much is left. `mount_failure`: why the mount has ended
+// by itself; empty: it has not.
+bool write_back_all(const Options& options, const FileCache& cache,
+                    const std::string& mount_failure, Report* report) {
     auto written = std::async(std::launch::async, [&cache] { return cache.flush(); });
     do {
         report->writing(cache.statistics().dirty_size);
@@ -240,6 +242,11 @@ bool write_back_all(const Options& options, const FileCache& cache, Report* repo
     if (!failure.empty() && end.tier_log_size > 0)
         failure += "; what was synced is in the log in " + options.tier +
                    " (start again with that --tier)";
+    if (!mount_failure.empty())
+        failure = options.mountpoint + ": the mount has failed (" + mount_failure +
+                  "), and was taken away; " +
+                  (failure.empty() ? "all that was written is in the files (mount it again)"
+                                   : failure);
     report->end(failure);
     return failure.empty();
 }
@@ -276,6 +283,7 @@ std::unique_ptr<Mount> start_mount(const Options& options, const ShownFolder& fo
 struct ShownFolder {};
 struct Mount {
     static int ended() { return -1; }
+    static std::string failure() { return ""; }
     static void stop() {}
 };
 bool take_folder(const Options& options, ShownFolder* /*folder*/, std::string* error) {
@@ -321,7 +329,7 @@ int serve(const Options& options, const ShownFolder& folder, const FileCache& ca
         report->refuse(error);
         if (mount == nullptr) return 1;
         mount->stop();
-        (void)write_back_all(options, cache, report);  // programs may have written already
+        (void)write_back_all(options, cache, "", report);  // programs may have written already
         return 1;
     }
     const bool known = report->begin();  // else its command was interrupted meanwhile
@@ -332,7 +340,8 @@ int serve(const Options& options, const ShownFolder& folder, const FileCache& ca
     while (known && poll(ends, std::size(ends), -1) < 0) continue;  // a signal for another thread
     if (mount != nullptr) mount->stop();
     clients = nullptr;
-    return write_back_all(options, cache, report) ? 0 : 1;
+    const std::string failure = mount == nullptr ? "" : mount->failure();
+    return write_back_all(options, cache, failure, report) ? 0 : 1;
 }
 
 int run(int count, char** words) {

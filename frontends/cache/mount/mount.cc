@@ -191,17 +191,21 @@ public:
     bool start(const std::string& path, const std::string& mountpoint, const MountOptions& options,
                std::string* error);
     [[nodiscard]] int ended() const override { return ended_; }
+    [[nodiscard]] std::string failure() const override { return over_ ? failure_ : ""; }
     void stop() override;
 
 private:
     void serve(unsigned threads_max);
+    void end_by_itself(int result);
 
     const int lock_;  // of the folder, until nothing is dirty
     Served served_;
     fuse_session* session_ = nullptr;
     std::string mountpoint_;
     std::thread thread_;
-    std::atomic<bool> over_{false};
+    std::string device_;   // of the mount
+    std::string failure_;  // written before over_
+    std::atomic<bool> stopping_{false}, over_{false};
     int ended_ = -1;
 };
 
@@ -223,6 +227,7 @@ bool FuseMount::start(const std::string& path, const std::string& mountpoint,
                  (complaint().text.empty() ? "FUSE cannot mount there" : complaint().text);
         return false;
     }
+    device_ = device_mounted_at(mountpoint_);
     take_nameless_requests(session_);
     thread_ = std::thread([this, count = options.threads_max] { serve(count); });
     set_readahead(mountpoint, kRequestSizeMax);
@@ -238,14 +243,26 @@ void FuseMount::serve(unsigned threads_max) {
     fuse_loop_cfg_set_clone_fd(loop, 1);
     fuse_loop_cfg_set_max_threads(loop, threads_max);
     fuse_loop_cfg_set_idle_threads(loop, threads_max);
-    (void)fuse_session_loop_mt(session_, loop);
+    const int result = fuse_session_loop_mt(session_, loop);
     fuse_loop_cfg_destroy(loop);
+    if (!stopping_) end_by_itself(result);
     over_ = true;
     (void)eventfd_write(ended_, 1);
 }
 
+// The loop ends when the mount is gone. Else requests cannot be served any more: without a mount
+// programs find the folder below, and no errors.
+void FuseMount::end_by_itself(int result) {
+    const bool is_there = !device_.empty() && device_mounted_at(mountpoint_) == device_;
+    if (result == 0 && !is_there) return;
+    failure_ = result != 0 ? std::strerror(result < 0 ? -result : EIO)
+                           : "its connection to the kernel was aborted";
+    if (is_there) (void)unmount_lazily(mountpoint_);
+}
+
 void FuseMount::stop() {
     if (!thread_.joinable()) return;
+    stopping_ = true;
     // libfuse's own call would close the device at once. A thread may be about to read a request
     // from it: it would read from the file that has got the number, and write its answer there.
     if (!over_) (void)unmount_lazily(mountpoint_);

@@ -55,6 +55,9 @@ public:
 
     // Returns a descriptor that is readable once the mount has ended: unmounted or stopped.
     [[nodiscard]] virtual int ended() const = 0;
+    // Once it has ended: returns why, if it was neither unmounted nor stopped. Then it is
+    // unmounted.
+    [[nodiscard]] virtual std::string failure() const = 0;
     // Unmounts, though programs may use it; they get errors. Waits until no request is served.
     virtual void stop() = 0;
 };

@@ -69,6 +69,11 @@ std::string absolute(const std::string& path) {
     return std::string(resolved) + (std::strlen(resolved) > 1 ? "/" : "") + name;
 }
 
+std::string device_mounted_at(const std::string& mountpoint) {
+    const auto mounted = mounted_at(mountpoint);
+    return mounted.has_value() ? mounted->device : "";
+}
+
 bool unmount_lazily(const std::string& mountpoint) {
     if (umount2(mountpoint.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0) return true;
     const pid_t child = fork();

@@ -15,6 +15,8 @@ bool prepare_mountpoint(const std::string& path, const std::string& mountpoint, 
 // Returns a path without links, dots and slashes at the end, of which the last name may be a mount
 // that does not answer.
 std::string absolute(const std::string& path);
+// Returns the device of the topmost mount at a path, such as "0:52"; empty: there is none.
+std::string device_mounted_at(const std::string& mountpoint);
 // Takes a mount away from its place. Programs that have files of it open keep them. Returns false
 // if it cannot.
 bool unmount_lazily(const std::string& mountpoint);
