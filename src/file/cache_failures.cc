@@ -15,6 +15,7 @@ using chunk_cache::kNone;
 constexpr std::chrono::nanoseconds kPauseMin = std::chrono::seconds(1);
 constexpr std::chrono::nanoseconds kPauseMax = std::chrono::seconds(16);
 constexpr size_t kListedMax = 20;
+constexpr char kNoAnswer[] = "storage has not answered for ";
 
 // Returns the path of a file below; empty if it is not known.
 std::string path_below(const FileBelow& file) {
@@ -63,7 +64,7 @@ void CacheOfFiles::end_failure(Inode& inode) {
     if (!inode.failing.has_value()) return;
     failing_.erase({inode.failing->next_ns, inode.id});
     inode.failing.reset();
-    chunks_.set_aside(inode.id, false);
+    chunks_.set_aside(inode.id, inode.hanging > 0);
 }
 
 // Tells the user of the cache about a file, without the lock.
@@ -84,9 +85,9 @@ void CacheOfFiles::retry(Lock& lock) {
     }
 }
 
-void CacheOfFiles::retry_failing() {
+void CacheOfFiles::retry_failing(const Writer& self) {
     Lock lock(mutex_);
-    while (!stopping_) {
+    while (!stopping_ && !self.replaced) {
         const uint64_t now_ns = base::monotonic_ns();
         if (failing_.empty()) {
             wake_retry_.wait(lock);
@@ -114,17 +115,28 @@ std::vector<FileBelow> CacheOfFiles::list_failing(FileCacheStatistics* to) const
     const uint64_t now_ns = base::monotonic_ns(), oldest_ns = oldest_dirty_ns();
     if (oldest_ns > 0) to->dirty_age_ms = milliseconds_since(oldest_ns, now_ns);
     std::vector<FileBelow> files;
-    for (const auto& [next_ns, id] : failing_) {
-        if (chunks_.dirty_of(id) == 0) continue;
+    const auto list = [&](const Inode& inode, const std::string& error, uint64_t since_ns,
+                          uint64_t retry_ms) {
         ++to->failing_count;
-        if (files.size() == kListedMax) continue;
-        const Inode& inode = *by_id_[id];
+        if (files.size() == kListedMax) return;
         files.push_back(inode.writer);
         to->failing.push_back({.path = {},
-                               .error = inode.failing->error.message(),
-                               .dirty_size = chunks_.dirty_of(id) * chunk_size(),
-                               .dirty_age_ms = milliseconds_since(inode.failing->since_ns, now_ns),
-                               .retry_ms = milliseconds_since(now_ns, next_ns)});
+                               .error = error,
+                               .dirty_size = chunks_.dirty_of(inode.id) * chunk_size(),
+                               .dirty_age_ms = milliseconds_since(since_ns, now_ns),
+                               .retry_ms = retry_ms});
+    };
+    std::set<chunk_cache::FileId> listed;
+    for (const Call& call : calls_) {
+        if (!call.hangs || call.file == kNone || !listed.insert(call.file).second) continue;
+        const uint64_t seconds = milliseconds_since(call.begun_ns, now_ns) / 1000;
+        list(*by_id_[call.file], kNoAnswer + std::to_string(seconds) + " s", call.begun_ns, 0);
+    }
+    for (const auto& [next_ns, id] : failing_) {
+        const Inode& inode = *by_id_[id];
+        if (chunks_.dirty_of(id) > 0 && listed.insert(id).second)
+            list(inode, inode.failing->error.message(), inode.failing->since_ns,
+                 milliseconds_since(now_ns, next_ns));
     }
     return files;
 }
@@ -139,7 +151,8 @@ Status CacheOfFiles::flush() {
     collect(kNone);
     const uint64_t errors = counts_.write_errors;
     for (uint64_t left = chunks_.dirty_count(); left > 0;) {
-        if (chunks_.dirty_count() == chunks_.aside_count()) break;
+        const bool hangs = std::ranges::any_of(calls_, &Call::hangs);
+        if (chunks_.dirty_count() == chunks_.aside_count() && !hangs) break;
         if (write_back(lock, nullptr)) {
             --left;
         } else {

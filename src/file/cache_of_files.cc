@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 
 #include "base/clock.h"
 #include "storage/system_calls.h"
@@ -67,8 +66,10 @@ Result<std::shared_ptr<CacheOfFiles>> CacheOfFiles::create(const FileCacheOption
     if (Status status = made->open_log(); !status.ok()) return status;
     if (made->log_ != nullptr)
         made->drain_thread_ = std::thread([self = made.get()] { self->drain(); });
-    made->thread_ = std::thread([self = made.get()] { self->work(); });
-    made->retry_thread_ = std::thread([self = made.get()] { self->retry_failing(); });
+    made->start_writer(&CacheOfFiles::work);
+    for (int i = 0; i < kHelpers; ++i) made->start_writer(&CacheOfFiles::help);
+    made->start_writer(&CacheOfFiles::retry_failing);
+    made->calls_thread_ = std::thread([self = made.get()] { self->watch_calls(); });
     for (int i = 0; i < kReadersAhead; ++i)
         made->readers_ahead_.emplace_back([self = made.get()] { self->read_ahead(); });
     if (options.keep_free > 0) made->watch_ = std::thread([self = made.get()] { self->watch(); });
@@ -86,8 +87,11 @@ CacheOfFiles::~CacheOfFiles() {
     wake_tier_.notify_all();
     wake_drain_.notify_all();
     wake_retry_.notify_all();
-    for (std::thread* thread : {&thread_, &retry_thread_, &watch_, &tier_thread_, &drain_thread_})
+    wake_calls_.notify_all();
+    wake_help_.notify_all();
+    for (std::thread* thread : {&calls_thread_, &watch_, &tier_thread_, &drain_thread_})
         if (thread->joinable()) thread->join();
+    for (Writer& writer : writers_) writer.thread.join();
     for (std::thread& reader : readers_ahead_) reader.join();
     // What the log has otherwise waits for the next start.
     if (log_ != nullptr && log_->size() == 0) (void)end_log();
@@ -211,9 +215,11 @@ void CacheOfFiles::close_idle_files(Lock& lock, Inode& inode) {
     if (inode.space.listed && inode.space.reaches_beyond(inode.size)) return;
     if (std::exchange(inode.idle, false)) --idle_count_;
     FileBelow reader = std::exchange(inode.reader, {}), writer = std::exchange(inode.writer, {});
+    const auto call = begin_call(kNone);  // the inode may go meanwhile
     lock.unlock();
     reader = writer = {};
     lock.lock();
+    (void)end_call(call);
 }
 
 // Drops what is cached if the file below is another than before.
@@ -262,11 +268,18 @@ uint64_t CacheOfFiles::size_of(const Inode& inode) const {
 // ---- Writing
 
 // Makes room for a chunk of a file, or for more of its dirty bytes. Errors: those of write-backs of
-// this file. Another file that fails is set aside, so trying on ends.
+// this file. Another file that fails is set aside, so trying on ends. This thread writes back its
+// own file alone: a program does not wait where another one's storage does not answer.
 Status CacheOfFiles::make_room(Lock& lock, Inode& inode) {
-    Inode* const of = inode.failing.has_value() ? &inode : nullptr;
-    if (!write_back(lock, of)) changed_.wait_for(lock, kLookEvery);
-    return of != nullptr && inode.failing.has_value() ? inode.failing->error : Status{};
+    const bool failed = inode.failing.has_value();
+    if (!write_back(lock, &inode)) {
+        ++waiting_for_room_;
+        wake_.notify_one();
+        wake_help_.notify_all();
+        changed_.wait_for(lock, kLookEvery);
+        --waiting_for_room_;
+    }
+    return failed && inode.failing.has_value() ? inode.failing->error : Status{};
 }
 
 // Takes an absent chunk, and puts `all` into it before anyone can see it. Returns kNone if there is
@@ -504,35 +517,6 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
     end();
     end_cutting(inode, size);
     return status;
-}
-
-// ---- The thread
-
-void CacheOfFiles::work() {
-    sigset_t lease_signal;
-    sigemptyset(&lease_signal);
-    sigaddset(&lease_signal, SIGIO);
-    pthread_sigmask(SIG_BLOCK, &lease_signal, nullptr);
-    Lock lock(mutex_);
-    while (!stopping_) {
-        wake_.wait_for(lock, kLookEvery);
-        if (!reserved_.empty()) give_back_reserved(lock);
-        collect(kNone);
-        settle_all(lock);
-        for (const uint32_t slab : std::vector(retiring_)) write_back_slab(lock, slab);
-        for (const chunk_cache::FileId id : std::exchange(unused_, {}))
-            if (by_id_[id] != nullptr) close_idle_files(lock, *by_id_[id]);
-        while (much_dirty() && !stopping_)
-            if (!write_back(lock, nullptr)) break;
-        const auto age = std::chrono::nanoseconds(
-            dirty_since_ns_ == 0 ? 0 : base::monotonic_ns() - dirty_since_ns_);
-        if (age < options_.dirty_age) continue;
-        // What is dirty now, and no more: a writer may be as fast as this thread.
-        for (uint64_t left = chunks_.dirty_count(); left > 0 && !stopping_; --left)
-            if (!write_back(lock, nullptr)) break;
-        if (dirty_since_ns_ != 0) dirty_since_ns_ = base::monotonic_ns();
-    }
-    give_back_reserved(lock);
 }
 
 }  // namespace penstock::file

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -93,6 +94,7 @@ struct Inode {
         std::chrono::nanoseconds pause{0};
     };
     std::optional<Failing> failing;
+    unsigned hanging = 0;      // calls on the file below that do not return (cache_writers.cc)
     FileBelow reader, writer;  // of some handle, until the last is closed and nothing is dirty
     Status error;              // of a write-back, until a sync tells it
     SpaceBelow space;
@@ -156,10 +158,26 @@ private:
         uint64_t first = 0, last = 0;
         bool operator==(const Writing&) const = default;
     };
+    // A thread that writes back. One that waits for storage for long is replaced by another, and
+    // ends when storage answers.
+    struct Writer {
+        std::thread thread;
+        void (CacheOfFiles::*loop)(const Writer&) = nullptr;
+        bool replaced = false, ended = false;
+    };
+    // A call on a file below that this cache makes for itself, without the lock.
+    struct Call {
+        uint64_t begun_ns = 0;
+        chunk_cache::FileId file = chunk_cache::kNone;
+        Writer* writer = nullptr;  // null: another thread makes it
+        bool hangs = false;
+    };
+    using Calls = std::list<Call>;
     // Chunks of one call to storage: 1 MiB at 64 KiB each.
     static constexpr size_t kRunMax = 16;
     static constexpr uint32_t kSlabChunks = 1024;
     static constexpr size_t kDevicesMax = 64;
+    static constexpr int kHelpers = 3;  // threads that write back beside the first
     // Files that stay open below because they are dirty take a descriptor each: so many may do so
     // in any case, and else a share of those that the process may have.
     static constexpr unsigned kIdleMin = 1024, kIdleMax = 1 << 16, kIdleShare = 4;
@@ -239,10 +257,15 @@ private:
     [[nodiscard]] Status failure_of(chunk_cache::FileId file) const;
     void tell_failure(Lock& lock, FileBelow file, const Status& status);
     void retry(Lock& lock);
-    void retry_failing();
+    void retry_failing(const Writer& self);
     [[nodiscard]] uint64_t oldest_dirty_ns() const;
     [[nodiscard]] std::vector<FileBelow> list_failing(FileCacheStatistics* to) const;
     static void name_failing(std::span<const FileBelow> files, FileCacheStatistics* to);
+    // ---- Storage that does not answer
+    void start_writer(void (CacheOfFiles::*loop)(const Writer&));
+    Calls::iterator begin_call(chunk_cache::FileId file);
+    bool end_call(Calls::iterator call);
+    void watch_calls();
     void note_own_change(Lock& lock, Inode& inode, int descriptor);
     void note_new_bytes(Lock& lock, Inode& inode, int descriptor);
     void note_reserved(Inode& inode, const struct stat& state);
@@ -253,7 +276,8 @@ private:
     void drop_unlinked(Lock& lock, Inode& inode);
     void forget_bytes(Inode& inode);
     void close_idle_files(Lock& lock, Inode& inode);
-    void work();
+    void work(const Writer& self);
+    void help(const Writer& self);
 
     // ---- Copies of many chunks
     size_t pin_ready(const Inode& inode, uint64_t number, uint64_t last, std::span<ChunkId> run);
@@ -394,6 +418,8 @@ private:
     std::vector<uint64_t> dirtied_ns_;          // of each chunk: when it became dirty
     std::multiset<uint64_t> writing_since_ns_;  // the same of runs that are being written
     std::set<std::pair<uint64_t, chunk_cache::FileId>> failing_;  // by Failing::next_ns
+    Calls calls_;                                                 // that are under way
+    unsigned waiting_for_room_ = 0;                               // threads that write
     uint64_t versions_ = 0;                                       // the last that a file got
     unsigned idle_count_ = 0;
     std::vector<uint32_t> untaken_;         // slabs of the host whose memory nothing has needed yet
@@ -408,9 +434,10 @@ private:
     std::condition_variable ahead_;  // of the threads that read ahead
     std::unique_ptr<CacheReadahead> readahead_;
     std::vector<std::thread> readers_ahead_;
-    std::condition_variable wake_tier_, wake_drain_, wake_retry_;
-    std::thread thread_;        // writes back
-    std::thread retry_thread_;  // the same for files whose write-back has failed
+    std::condition_variable wake_tier_, wake_drain_, wake_retry_, wake_calls_, wake_help_;
+    std::list<Writer> writers_;
+    static thread_local Writer* this_writer_;
+    std::thread calls_thread_;  // looks for calls of storage that do not return
     std::thread drain_thread_;  // only with options_.tier_writes
     std::thread tier_thread_;   // fills the tier; only with options_.tier
     std::thread watch_;  // gives memory back and takes it again; only with options_.keep_free

@@ -206,6 +206,7 @@ void CacheOfFiles::write_back_run(Lock& lock, std::span<const ChunkId> run) {
     uint64_t oldest_ns = begun_ns;
     for (const ChunkId id : run) oldest_ns = std::min(oldest_ns, dirtied_ns_[id]);
     const auto since = writing_since_ns_.insert(oldest_ns);
+    const auto call = begin_call(inode.id);
     ++inode.writing;
     for (const ChunkId id : run) settle(lock, id);
     // Before a sync can find nothing dirty, it must know what the log lacks.
@@ -224,6 +225,7 @@ void CacheOfFiles::write_back_run(Lock& lock, std::span<const ChunkId> run) {
     lock.lock();
     if (status.ok()) note_own_change(lock, inode, inode.writer.descriptor);
     const bool lost = !status.ok() && lost_by_transfer(lock, run);
+    const bool hung = end_call(call);
     --inode.writing;
     writing_since_ns_.erase(since);
     bool lost_bytes = false;
@@ -244,7 +246,8 @@ void CacheOfFiles::write_back_run(Lock& lock, std::span<const ChunkId> run) {
         inode.space.forget_from(0);
         ++inode.space.unpromised;
     }
-    const bool tells = failed ? note_failure(inode, status, oldest_ns) : inode.failing.has_value();
+    const bool tells = failed ? note_failure(inode, status, oldest_ns)
+                              : inode.failing.has_value() || hung;
     if (!failed) end_failure(inode);
     FileBelow told = tells ? inode.writer : FileBelow();
     if (chunks_.dirty_count() == 0) dirty_since_ns_ = 0;

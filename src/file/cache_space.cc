@@ -348,12 +348,14 @@ void CacheOfFiles::cut_to_size(Lock& lock, Inode& inode) {
     const FileBelow writer = inode.writer;
     const uint64_t size = inode.size;
     ++inode.writing;
+    const auto call = begin_call(inode.id);
     lock.unlock();
     reader = {};
     extend_log_life();
     struct stat now {};
     const int error = give_back_space(writer.descriptor, size, space.reserved_end, &now);
     lock.lock();
+    (void)end_call(call);
     --inode.writing;
     if (error == 0) note_reserved(inode, now);
     if (error == EAGAIN) {

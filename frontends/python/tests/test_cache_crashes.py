@@ -13,7 +13,7 @@ from pathlib import Path
 import crash_checker
 import pytest
 from cache_mounts import CacheMount, needs_mount
-from crash_matrix import Matrix, Outcome
+from crash_matrix import Kept, Matrix, Outcome
 from crash_workload import PAGE, pattern
 from forgetting import ForgetfulDisk, needs_fuse
 
@@ -108,7 +108,7 @@ class MountsWithLog(Mounts):
             tier_writes=1,
         )
 
-    def recover(self, path: Path) -> None:
+    def recover(self, path: Path) -> Kept:
         """Put what the log has into the files, as the next start does."""
         self.tier.lose_power()
         for log in self.tier.folder.glob("penstock-log-*"):
@@ -118,6 +118,7 @@ class MountsWithLog(Mounts):
         service = self.start(path)
         service.kill()
         service.clear()
+        return {}
 
 
 @needs_mount
