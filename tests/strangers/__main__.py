@@ -39,6 +39,9 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--minutes", metavar="N", type=float, default=float("inf"), help="of a suite in a way"
     )
+    parser.add_argument(
+        "--patience", metavar="N", type=float, default=1, help="times the limits, on a busy machine"
+    )
     parser.add_argument("--work", metavar="FOLDER", type=Path, help="(PENSTOCK_STRANGERS/.work)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the table there too")
     parser.add_argument("--list", action="store_true", help="say which suites can run here")
@@ -81,6 +84,7 @@ def main(words: list[str] | None = None) -> int:
                 work = (arguments.work or copies / ".work").resolve()
                 runs.append(SuiteRun(suite, copies, work, read_expected(EXPECTED), say))
                 runs[-1].seconds_max = 60 * arguments.minutes
+                runs[-1].patience = arguments.patience
                 runs[-1].run(chosen, arguments.case)
     finally:  # also of a run that is stopped
         rows = [row for run in runs for row in run.rows]

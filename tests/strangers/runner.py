@@ -37,7 +37,9 @@ class Log:
         (self.folder / name).write_text(output)
 
 
-def run_case(case: Case, place: Place, environment: dict[str, str]) -> tuple[Outcomes, str, float]:
+def run_case(
+    case: Case, place: Place, environment: dict[str, str], patience: float = 1
+) -> tuple[Outcomes, str, float]:
     """Run a case in a place; return the outcomes of its tests, the output, and the time."""
     if case.folder:
         folder = place.folder / case.folder
@@ -47,7 +49,7 @@ def run_case(case: Case, place: Place, environment: dict[str, str]) -> tuple[Out
     words = tuple(_filled(word, place, folder) for word in case.command)
     own = {name: _filled(text, place, folder) for name, text in case.environment.items()}
     variables = {**environment, **own}
-    limit = case.seconds_max * (1 if place.way == ALONE else SLOWER)
+    limit = case.seconds_max * patience * (1 if place.way == ALONE else SLOWER)
     done = processes.run((*place.prefix, *words), folder, limit, variables)
     try:
         outcomes = {"": HUNG} if done.hung else case.read(Finished(done.code, done.output, folder))
@@ -74,6 +76,7 @@ class SuiteRun:
         self.expected = expected
         self.say = say
         self.seconds_max = float("inf")  # of a way, after which no further program begins
+        self.patience = 1.0  # times the limits of the cases: what is busy is not what hangs
         self.rows: list[Row] = []  # complete while the run goes on
         self.ways = ways.Ways(work)
         self.log = Log(work / "logs")
@@ -123,9 +126,11 @@ class SuiteRun:
     def _compare(self, row: Row, case: Case, alone: Place, under: Place) -> None:
         for last in (False, True):
             if last or case.name not in self.alone:
-                self.alone[case.name] = run_case(case, alone, self.environment)
+                self.alone[case.name] = run_case(case, alone, self.environment, self.patience)
             first, first_output, first_seconds = self.alone[case.name]
-            second, second_output, second_seconds = run_case(case, under, self.environment)
+            second, second_output, second_seconds = run_case(
+                case, under, self.environment, self.patience
+            )
             found = compare(first, second)
             if (
                 last

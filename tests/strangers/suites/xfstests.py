@@ -14,7 +14,7 @@ from pathlib import Path
 from ..suite import FAILED, PASSED, SKIPPED, Case, Finished, Outcomes, Suite, missing_paths
 
 SCRIPT = Path(__file__).parents[1] / "programs/xfstests.sh"
-TESTS_A_CASE = 12
+TESTS_A_CASE = 6
 LINE = re.compile(r"^generic/(\d+)\s+(.*)$", re.MULTILINE)
 # Tests that take minutes alone, or change what other processes of the machine find.
 LEFT_OUT = {"027", "371", "551", "558"}
