@@ -17,6 +17,7 @@
 
 #include <atomic>
 
+#include "descriptors.h"
 #include "next.h"
 #include "start.h"
 
@@ -338,6 +339,25 @@ Connection* take_connection(uint32_t mapping) {
     return found;
 }
 
+// Ends what a child of vfork has for itself alone of a mapping that it has made. Its parent has the
+// mapping too, but not the connection, and is another writer.
+void leave_to_parent(CacheMapping& mapping, Connection& connection) {
+    mapping.writer.store(0);
+    kernel::close(connection.fd.exchange(-1));
+}
+
+// Asks as a child of vfork. The service answers no other process on its parent's connections, and
+// one that is noted would be taken for the parent's.
+bool ask_in_child(const CacheRequest& request, int descriptor, CacheReply* reply) {
+    Connection own;
+    const bool answered = connect_one(own) && exchange(own, request, descriptor, reply, nullptr);
+    // What it holds it holds while it is connected: until it starts a program, or ends.
+    const bool holds = request.kind == Request::kPass &&
+                       request.writes == cache_protocol::kPassHeld;
+    if (!holds) kernel::close(own.fd.load());
+    return answered;
+}
+
 }  // namespace
 
 bool set_cache_socket(const char* path, size_t size, bool writes) {
@@ -370,15 +390,19 @@ const CacheMapping* current_cache() {
     tried.store(now());
     const uint32_t count = mapping_count.load();
     Connection* connection = nullptr;
-    for (Connection& one : connections)
-        if (connection == nullptr && !one.busy.exchange(true)) connection = &one;
+    const bool is_own = !is_child_of_vfork();
+    for (Connection& one : connections) {
+        if (connection != nullptr || (!is_own && one.fd.load() >= 0)) continue;
+        if (!one.busy.exchange(true)) connection = &one;
+    }
     bool joined = false;
     if (connection != nullptr && count < kMappingsMax) {
-        drop(*connection);
+        if (is_own) drop(*connection);
         connection->mapping = count;
         mappings[count].number = count;
         joined = join(mappings[count], *connection);
-        if (!joined) drop(*connection);
+        if (!joined && is_own) drop(*connection);
+        if (!is_own) leave_to_parent(mappings[count], *connection);
     }
     if (connection != nullptr) give_back(*connection);
     if (joined) mapping_count.store(count + 1, std::memory_order_release);
@@ -389,6 +413,7 @@ const CacheMapping* current_cache() {
 bool ask_cache(const CacheMapping& cache, CacheRequest request, int descriptor, CacheReply* reply) {
     const Undisturbed undisturbed;
     *reply = {};
+    if (is_child_of_vfork()) return ask_in_child(request, descriptor, reply);
     // The program may have closed the connection, or the service, which has only so many.
     for (int attempts = 0; attempts < kAttemptsMax && cache.reader.marks.live(); ++attempts) {
         if (attempts > 1) nap();
@@ -409,6 +434,7 @@ bool ask_cache(const CacheMapping& cache, CacheRequest request, int descriptor, 
 
 void tell_cache(const CacheMapping& cache, const CacheRequest& request, bool waits) {
     const Undisturbed undisturbed;
+    if (is_child_of_vfork()) return;  // what it holds is released with its connection
     Connection* connection = waits ? take_connection(cache.number) : try_connection(cache.number);
     if (connection == nullptr) return;
     const int fd = connection->fd.load();
@@ -422,6 +448,7 @@ uint32_t writer_number(const CacheMapping& cache) {
     const uint32_t known = cache.writer.load(std::memory_order_relaxed);
     if (known != 0) return known;
     const Undisturbed undisturbed;
+    if (is_child_of_vfork()) return 0;
     // A child of fork is another writer than its parent. What is mapped is mapped already.
     Connection* connection = take_connection(cache.number);
     if (connection == nullptr) return 0;
