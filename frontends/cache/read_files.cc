@@ -290,8 +290,11 @@ void ReadFiles::release(int process) {
 CacheReply ReadFiles::change(const CacheRequest& request, int process) {
     const bool is_of_mount = mount_ != 0 && request.device == mount_;
     const Key key{is_of_mount ? below_mount_ : request.device, request.inode};
-    if (request.kind == Request::kFlush && request.inode == 0)
-        return error_reply(flush_all().error_number());
+    if (request.kind == Request::kFlush && request.inode == 0) {
+        const Status status = flush_all();
+        cache_.close_unused();
+        return error_reply(status.error_number());
+    }
     if (request.kind == Request::kRelease) {
         release(key, process);
         return {};

@@ -33,6 +33,16 @@ WRAP(pid_t, _Fork, ()) {
     return child;
 }
 
+// Returns whether a program did not start because somebody has its file open for writing. The cache
+// has, where any program has written the file by grants: then it has closed the file by now.
+bool must_start_again(int result, int* attempts) {
+    constexpr int kAttemptsMax = 3;
+    const bool is_busy = result == ETXTBSY || (result == -1 && errno == ETXTBSY);
+    if (!is_busy || !internal::writing_back || ++*attempts > kAttemptsMax) return false;
+    flush_all_cached();
+    return true;
+}
+
 // Wraps a call that starts a program. `environment` is completed on the caller's stack.
 #define STARTED(name, parameters, arguments)                                          \
     WRAP(int, name, parameters) {                                                     \
@@ -43,7 +53,11 @@ WRAP(pid_t, _Fork, ()) {
         auto** pointers = static_cast<char**>(alloca(room.pointers * sizeof(char*))); \
         auto* text = static_cast<char*>(alloca(room.bytes));                          \
         environment = completed(environment, pointers, text);                         \
-        return libc->name arguments;                                                  \
+        int result, attempts = 0;                                                     \
+        do {                                                                          \
+            result = libc->name arguments;                                            \
+        } while (must_start_again(result, &attempts));                                \
+        return result;                                                                \
     }
 
 STARTED(execve, (const char* path, char* const* words, char* const* environment),

@@ -255,6 +255,10 @@ public:
     // Writes back what is dirty in any file, without waiting for the disk. Errors: the last of
     // those because of which something is still dirty.
     Status flush() const;
+    // Closes the descriptors of files that have no handle and nothing dirty, where they are still
+    // open because blocks behind the end of the file are to be given back. Blocks for up to a
+    // second. Those of files that another program has open stay.
+    void close_unused() const;
     // Ends the log of writes, after flush(): all syncs go to storage from then on. The last copy of
     // the cache does so too, and cannot tell an error. Blocks. Errors: those of storage; then the
     // log has what is not durable there, and the next start with this tier brings it back.

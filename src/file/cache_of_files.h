@@ -134,6 +134,7 @@ public:
     void forget_nameless(int descriptor);
     Status change(int descriptor, bool sets_mtime, const std::function<int()>& change);
     Status flush();
+    void close_unused();
     Status end_log();
     Result<uint64_t> give_back(uint64_t size, std::chrono::nanoseconds limit);
     Result<uint64_t> grow(uint64_t size);
@@ -312,7 +313,7 @@ private:
     Result<uint64_t> write_now(Lock& lock, Inode& inode, const FileBelow& below,
                                const std::byte* from, uint64_t size, uint64_t offset);
     void list_reserved(Inode& inode);
-    void give_back_reserved(Lock& lock);
+    void give_back_reserved(Lock& lock, bool hurries);
     void cut_to_size(Lock& lock, Inode& inode);
     Status empty(Lock& lock, Inode& inode);
     // ---- The tier
@@ -408,9 +409,10 @@ private:
     std::vector<Writing> writings_;
     std::map<std::pair<uint64_t, uint64_t>, std::unique_ptr<Inode>> inodes_;  // device, inode
     std::vector<Inode*> by_id_;
-    std::atomic<uint64_t> forgotten_ = 0;        // files that the cache knew
-    std::vector<chunk_cache::FileId> reserved_;  // files that have blocks behind their end
-    std::map<uint64_t, SpaceRules> rules_;       // of the file systems below, by device
+    std::atomic<uint64_t> forgotten_ = 0;         // files that the cache knew
+    std::vector<chunk_cache::FileId> reserved_;   // files that have blocks behind their end
+    uint64_t looks_wanted_ = 0, looks_done_ = 0;  // at these, by close_unused()
+    std::map<uint64_t, SpaceRules> rules_;        // of the file systems below, by device
     std::vector<bool> lost_;  // of each device: its memory cannot be used any more
     FileCacheStatistics counts_;
     Status last_error_;                         // of a write-back

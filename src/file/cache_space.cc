@@ -34,6 +34,8 @@ constexpr uint64_t kGrantAhead = 256 << 10;  // of a file that programs write by
 constexpr uint64_t kFreeTimes = 64;
 constexpr uint64_t kFreeChunks = 1024;  // of a file system whose files are written by grants
 
+constexpr std::chrono::seconds kCloseMax{1};
+
 constexpr uint64_t kAgainNs = 200'000'000, kAgainMaxNs = 10'000'000'000;
 
 }  // namespace
@@ -311,14 +313,15 @@ Status CacheOfFiles::finish(Inode& inode) {
 // ---- Blocks behind the end
 
 // Gives blocks back that were reserved ahead, of files that are not written now. Only the thread
-// that writes back calls it.
-void CacheOfFiles::give_back_reserved(Lock& lock) {
+// that writes back calls it. If it hurries, files that have no handle do not wait for a while.
+void CacheOfFiles::give_back_reserved(Lock& lock, bool hurries) {
     for (const chunk_cache::FileId id : std::exchange(reserved_, {})) {
         Inode& inode = *by_id_[id];
         SpaceBelow& space = inode.space;
-        const bool waits = !stopping_ &&
-                           (std::exchange(space.used, false) || inode.writing > 0 ||
-                            chunks_.dirty_of(id) > 0 || base::monotonic_ns() < space.again_ns);
+        const bool was_used = std::exchange(space.used, false);
+        const bool is_early = was_used || base::monotonic_ns() < space.again_ns;
+        const bool waits = !stopping_ && (inode.writing > 0 || chunks_.dirty_of(id) > 0 ||
+                                          (is_early && !(hurries && inode.handles == 0)));
         if (!waits && space.reaches_beyond(inode.size)) cut_to_size(lock, inode);
         if (!space.reaches_beyond(inode.size)) {
             space.listed = false;
@@ -327,6 +330,17 @@ void CacheOfFiles::give_back_reserved(Lock& lock) {
             reserved_.push_back(id);
         }
     }
+}
+
+// Has the thread that writes back close the files below that nothing needs any more, and waits for
+// a moment until it has: programs cannot be started of files that are open for writing.
+void CacheOfFiles::close_unused() {
+    Lock lock(mutex_);
+    const auto deadline = std::chrono::steady_clock::now() + kCloseMax;
+    const uint64_t mine = reserved_.empty() ? looks_done_ : ++looks_wanted_;
+    wake_.notify_all();
+    while (looks_done_ < mine && !stopping_ && std::chrono::steady_clock::now() < deadline)
+        changed_.wait_for(lock, kLookEvery);
 }
 
 void CacheOfFiles::cut_to_size(Lock& lock, Inode& inode) {

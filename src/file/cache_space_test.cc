@@ -229,6 +229,30 @@ TEST_F(FullDiskTest, WhatWasReservedAheadGoesBack) {
     EXPECT_EQ(described(path).st_size, static_cast<off_t>(bytes.size()) + 100'000);
 }
 
+TEST_F(FullDiskTest, FilesThatNothingNeedsAreClosedAtOnce) {
+    make({.dirty_age = std::chrono::hours(1)});
+    const Bytes bytes = some_bytes(1 << 20, 3);
+    const auto is_open_to_write = [](const std::string& path) {
+        const int descriptor = ::open(path.c_str(), O_RDONLY);
+        const bool refused = fcntl(descriptor, F_SETLEASE, F_RDLCK) != 0;
+        close(descriptor);
+        return refused;
+    };
+    for (int i = 0; i < 5; ++i) {
+        const std::string path = write_file("a" + std::to_string(i), 0);
+        CachedFile file = open(path);
+        for (uint64_t at = 0; at < bytes.size(); at += 64 << 10)
+            ASSERT_TRUE(file.write(&bytes[at], 64 << 10, at).ok());
+        ASSERT_TRUE(file.flush().ok());
+        cache_.close_unused();
+        EXPECT_TRUE(is_open_to_write(path));
+        file = CachedFile();
+        cache_.close_unused();
+        EXPECT_FALSE(is_open_to_write(path));
+        EXPECT_EQ(described(path).st_blocks * 512, 1 << 20);
+    }
+}
+
 TEST_F(FullDiskTest, NothingIsTakenFromAFileThatAnotherProgramWrites) {
     make({.dirty_age = std::chrono::milliseconds(20)});
     const std::string path = write_file("a", 0);

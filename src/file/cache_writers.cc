@@ -91,7 +91,9 @@ void CacheOfFiles::work(const Writer& self) {
     Lock lock(mutex_);
     while (!stopping_ && !self.replaced) {
         wake_.wait_for(lock, kLookEvery);
-        if (!reserved_.empty()) give_back_reserved(lock);
+        const uint64_t wanted = looks_wanted_;
+        if (!reserved_.empty()) give_back_reserved(lock, wanted != looks_done_);
+        if (std::exchange(looks_done_, wanted) != wanted) changed_.notify_all();
         collect(kNone);
         settle_all(lock);
         for (const uint32_t slab : std::vector(retiring_)) write_back_slab(lock, slab);
@@ -108,7 +110,7 @@ void CacheOfFiles::work(const Writer& self) {
             if (!write_back(lock, nullptr)) break;
         if (dirty_since_ns_ != 0) dirty_since_ns_ = base::monotonic_ns();
     }
-    if (!self.replaced) give_back_reserved(lock);
+    if (!self.replaced) give_back_reserved(lock, true);
 }
 
 // Writes back beside the first thread while programs wait, or soon will.

@@ -68,6 +68,7 @@ Status FileCache::change(int descriptor, bool sets_mtime,
 }
 void FileCache::forget_nameless(int descriptor) const { cache_->forget_nameless(descriptor); }
 Status FileCache::flush() const { return cache_->flush(); }
+void FileCache::close_unused() const { cache_->close_unused(); }
 Status FileCache::end_log() const { return cache_->end_log(); }
 
 Result<uint64_t> FileCache::give_back(uint64_t size, std::chrono::milliseconds limit) const {

@@ -10,6 +10,57 @@ from caching import Cache, needs_cache
 
 pytestmark = needs_cache
 
+# Writes files of the arguments, and ends.
+WRITER = """
+import os, sys
+for path, text in zip(sys.argv[1::2], sys.argv[2::2]):
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o755)
+    os.write(fd, text.encode())
+    os.close(fd)
+"""
+# Has another program write `new`, and starts it in several ways.
+STARTER = """
+import os, subprocess, sys
+writer, python = sys.argv[1:]
+os.environ["PATH"] = os.getcwd() + ":" + os.environ["PATH"]
+def write(*files): subprocess.run([python, "-c", writer, *files], check=True)
+def spawned(pid): return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+def forked(name):
+    pid = os.fork()
+    if pid == 0:
+        os.execvp(name, [name])
+    return spawned(pid)
+ways = {
+    "subprocess": lambda: subprocess.call("./new"),
+    "descriptors kept": lambda: subprocess.call("./new", close_fds=False),
+    "posix_spawn": lambda: spawned(os.posix_spawn("./new", ["new"], os.environ)),
+    "posix_spawnp": lambda: spawned(os.posix_spawnp("new", ["new"], os.environ)),
+    "exec": lambda: forked("./new"),
+    "exec by PATH": lambda: forked("new"),
+    "shell": lambda: spawned(os.posix_spawn("/bin/sh", ["sh", "-c", "./new"], os.environ)),
+}
+for code, (name, start) in enumerate(ways.items(), 1):
+    for more in ("", "#" * 100_000):
+        write("new", f"#!/bin/sh\\nexit {code}\\n{more}")
+        assert start() == code, name
+"""
+
+
+def test_a_program_that_another_one_has_just_written_starts(cache: Cache) -> None:
+    cache.serve()
+    cache.run(
+        *("sh", "-c", 'cd "$0" && exec "$@"', cache.folder),
+        *(sys.executable, "-c", STARTER, WRITER, sys.executable),
+        write_back=True,
+    )
+
+
+def test_a_program_that_a_program_has_unpacked_starts(cache: Cache) -> None:
+    cache.serve()
+    script = 'cd "$0" && tar cf - -C /bin true dash | tar xf - && ./true && ./dash -c "exit 7"'
+    shell = cache.run("sh", "-c", script, cache.folder, write_back=True, check=False)
+    assert (shell.returncode, shell.stderr) == (7, "")
+
 
 def test_programs_that_are_started_cost_no_descriptor(cache: Cache) -> None:
     script = """
