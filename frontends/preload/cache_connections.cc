@@ -36,9 +36,10 @@ constexpr time_t kAnswerS = 5;         // the service reads slow storage for an 
 constexpr int kLongPeriods = 24;       // of kAnswerS, for what is written back
 constexpr time_t kPauseS = 1;          // between attempts to connect
 constexpr long kNapNs = 200'000;
-constexpr int kNapsMax = 5000;     // 1 s
-constexpr int kAttemptsMax = 500;  // to ask a service that closes connections
-constexpr long kNumberMax = 4096;  // of our descriptors; a table of more takes much memory
+constexpr int kNapsMax = 5000;       // 1 s
+constexpr int kAttemptsMax = 500;    // to ask a service that closes connections
+constexpr rlim_t kNumberMin = 512;   // of our descriptors: programs look behind low limits
+constexpr rlim_t kNumberMax = 4096;  // a table of more takes much memory
 
 struct Connection {
     std::atomic<int> fd{-1};
@@ -127,15 +128,18 @@ bool limit_of_descriptors(const rlimit* set, rlimit* told) {
 int make_socket_alone() {
     rlimit limit{}, now{};
     if (!limit_of_descriptors(nullptr, &limit)) return -1;
+    constexpr rlim_t kNumbers = 2 * kConnectionsMax;
+    const rlim_t behind = limit.rlim_cur > kNumberMin ? limit.rlim_cur : kNumberMin;
     rlimit raised = limit;
-    raised.rlim_cur = limit.rlim_cur + 2 * kConnectionsMax;
+    raised.rlim_cur = behind + kNumbers;
     if (raised.rlim_cur > limit.rlim_max) raised.rlim_cur = limit.rlim_max;
     const bool raises = limit.rlim_cur < kNumberMax && raised.rlim_cur > limit.rlim_cur &&
                         limit_of_descriptors(&raised, nullptr);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    long from = limit.rlim_cur < kNumberMax ? static_cast<long>(limit.rlim_cur) : kNumberMax;
-    if (!raises && from == static_cast<long>(limit.rlim_cur)) from -= 2 * kConnectionsMax;
-    if (fd >= 0 && fd < from) {
+    rlim_t from = behind < kNumberMax ? behind : kNumberMax;
+    const rlim_t most = raises ? raised.rlim_cur : limit.rlim_cur;
+    if (most < from + kNumbers) from = most > kNumbers ? most - kNumbers : 0;
+    if (fd >= 0 && static_cast<rlim_t>(fd) < from) {
         const int high = kernel::fcntl(fd, F_DUPFD_CLOEXEC, reinterpret_cast<void*>(from));
         if (high >= 0) kernel::close(fd);
         if (high >= 0) fd = high;

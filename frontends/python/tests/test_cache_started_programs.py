@@ -1,11 +1,14 @@
-"""Goal: programs start as alone under `penstock run --cache --write-back`, also those whose files
-other programs have just written, and cost the program that starts them no descriptor.
+"""Goal: under `penstock run --cache --write-back` programs start as alone.
+
+Also those whose files other programs have just written. They cost the program that starts them no
+descriptor.
 """
 
 from __future__ import annotations
 
 import sys
 
+import pytest
 from caching import Cache, needs_cache
 
 pytestmark = needs_cache
@@ -77,3 +80,20 @@ print(counts[0], counts[-1])
     path = cache.folder / "a"
     first, last = cache.run(sys.executable, "-c", script, path, write_back=True).stdout.split()
     assert int(last) <= int(first) + 1  # a thread may have needed another connection
+
+
+@pytest.mark.parametrize("limit", [29, 100, 700])
+def test_a_connection_has_a_number_behind_those_of_the_program(cache: Cache, limit: int) -> None:
+    script = """
+import os, sys
+open(sys.argv[1]).read()
+print(*sorted(map(int, os.listdir("/proc/self/fd")))[-2:])
+"""
+    cache.serve()
+    path = cache.folder / "a"
+    path.write_text("text")
+    limited = f'ulimit -S -n {limit}; exec "$0" "$@"'
+    words = ("sh", "-c", limited, sys.executable, "-c", script, path)
+    numbers = cache.run(*words, write_back=True).stdout.split()
+    assert int(numbers[0]) < limit
+    assert int(numbers[1]) >= max(limit, 512)
