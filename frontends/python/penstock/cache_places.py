@@ -35,6 +35,7 @@ _SHOW_SECONDS = 0.2
 _RESIZE_SECONDS = 10.0
 _ANSWER_BYTES = 1 << 20
 _END_SECONDS = 600.0  # without progress
+_ENDING_SECONDS = 30.0  # for which a start waits for the end of a process without its mount
 NOT_WRITTEN = "some of it could not be written: "
 _LOG_BYTES = 1 << 20
 _LOG_NAME_BYTES = 200
@@ -247,6 +248,28 @@ def _elsewhere() -> Iterator[Place]:
         place = of_process(int(folder_of_process.name)) if name == b"penstock-cache\n" else None
         if mine and place is not None and os.path.exists(place.socket):
             yield place
+
+
+def _is_mounted(mountpoint: str) -> bool:
+    found = os.fsencode(mountpoint).replace(b"\\", rb"\134")
+    for character in b" \t\n":
+        found = found.replace(bytes([character]), b"\\%03o" % character)
+    lines = Path("/proc/self/mounts").read_bytes().splitlines()
+    return any(line.split(b" ")[1] == found for line in lines)
+
+
+def wait_for_end_of_mount(path: str) -> None:
+    """Wait until a process over the same files has ended whose mount is gone.
+
+    It writes back what is left after umount(8), which does not wait for it.
+    """
+    path = resolved(path)
+    deadline = time.monotonic() + _ENDING_SECONDS
+    while time.monotonic() < deadline:
+        over = [one for one in living() if is_below(path, one.path) or is_below(one.path, path)]
+        if not any(one.mountpoint and not _is_mounted(one.mountpoint) for one in over):
+            return
+        time.sleep(0.02)
 
 
 @contextlib.contextmanager

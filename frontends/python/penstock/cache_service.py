@@ -134,6 +134,7 @@ def start(
     `bound`: the process ends when this one does, however this one ends.
     """
     service.log = cache_places.log_file(service.path) if detached else ""
+    cache_places.wait_for_end_of_mount(service.path)
     told, tells = os.pipe()
     # This process alone has the end to write to, and never closes it.
     starter = os.pipe()[0] if bound else -1

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from caching import PENSTOCK
-from mounting import SECONDS_MAX, mounted, needs_mounts, penstock
+from mounting import SECONDS_MAX, mounted, needs_mounts, penstock, serving
 
 from penstock.errors import UsageError
 from penstock.mount_helper import words_of
@@ -186,3 +189,20 @@ def test_a_mount_is_found_from_another_session(tmp_path: Path, runtime: Path) ->
         assert [one["mountpoint"] for one in told] == [str(tmp_path)]
         assert json.loads(penstock("warm", tmp_path, "--json").stdout)["files"] == 1
     assert penstock("stats", tmp_path).returncode == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may unmount so")
+def test_a_mount_follows_one_whose_process_has_not_ended(tmp_path: Path) -> None:
+    below = tmp_path / "a b\\c"
+    below.mkdir()
+    with serving(below) as process:
+        (below / "file").write_bytes(b"text")
+        os.kill(process, signal.SIGSTOP)  # as one that writes back for long
+        assert ctypes.CDLL(None).umount2(os.fsencode(below), 0) == 0
+    words = [*PENSTOCK, "mount", str(below), "--device", "cpu:1", "--cache-size", "64M"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as start:
+        time.sleep(1)
+        os.kill(process, signal.SIGCONT)
+        assert start.wait(SECONDS_MAX) == 0
+    assert (below / "file").read_bytes() == b"text"
+    assert penstock("umount", below).returncode == 0
