@@ -148,6 +148,16 @@ bool has_lost(CachedFile& file) {
            file.has_written.exchange(false);
 }
 
+// The same for all descriptors of a file in this process.
+bool has_lost_any(const CachedFile& known) {
+    bool lost = false;
+    for (int fd = 0; CachedFile* const file = file_at(fd); ++fd)
+        if (file->has_written.load(std::memory_order_relaxed) &&
+            file->inode.load() == known.inode.load() && file->device.load() == known.device.load())
+            lost |= has_lost(*file);
+    return lost;
+}
+
 // Finds a file that the service knows, by what stat() tells. Returns false if it knows none.
 bool find_known(dev_t device, ino_t inode, CachedFile* found) {
     const CacheMapping* cache = current_cache();
@@ -285,8 +295,15 @@ int internal::sync_cached(int fd, bool data_only) {
         return static_cast<int>(kNotCached);
     CacheRequest request = request_of(known, Request::kSync);
     request.size = data_only ? 1 : 0;
+    const auto& marks = cache_of(known).reader.marks;
+    const bool was_live = marks.live();
     const bool had_written = file != nullptr && file->has_written.exchange(false);
     const int failure = ask_about(known, request);
+    // Killed meanwhile, or with what another descriptor has written.
+    if (failure != 0 && marks.killed() && (was_live || has_lost_any(known))) {
+        errno = EIO;
+        return -1;
+    }
     const bool is_below = failure == ESTALE || !cache_of(known).reader.marks.live();
     // What another thread writes meanwhile is not among it.
     if (had_written && failure != 0 && !is_below) file->has_written.store(true);

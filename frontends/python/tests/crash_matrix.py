@@ -28,6 +28,7 @@ WORKLOAD = Path(__file__).with_name("crash_workload.py")
 OPERATIONS = 1500  # of a workload that is not killed
 CALLS_MAX = 250  # before the kill
 DELAY_S_MAX = 0.004  # from the last of these calls to the kill
+LAST_CALLS = 16  # that are told of a round with problems; with the lines of their ends
 SECONDS_MAX = 60.0  # of a round's workload: what takes longer hangs
 
 
@@ -173,6 +174,8 @@ class Matrix:
             problems += file.check(content, kept.get(file.number, []))
             file.settle(content)
         self.disk.be("durable")
+        if problems:
+            problems.append("the last calls: " + "; ".join(log.splitlines()[-LAST_CALLS:]))
         return problems
 
     def _work(self, service: Service | None) -> tuple[str, bool]:

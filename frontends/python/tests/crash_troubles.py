@@ -39,6 +39,7 @@ class Troubles:
         self.random = random.Random(seed)
         self.count: dict[str, int] = {}
         self.problems: list[str] = []
+        self.last: list[str] = []  # what happened in the last round
         self.kept = 0
         self.interrupted = 0  # starts that were killed while they put a log into the files
         self.refused = 0  # starts while storage took nothing
@@ -73,6 +74,7 @@ class Troubles:
         kind = source.choice([*kinds, None])
         name = kind.__name__ if kind is not None else "none"
         self.count[name] = self.count.get(name, 0) + 1
+        self.last = [name]
         if kind is not None:
             kind()
 
@@ -126,11 +128,13 @@ class Troubles:
             return {}
         if self.random.random() < 0.5:
             self.tier.lose_power()
+            self.last.append("the tier loses power")
         for _ in range(self.random.choice([0, 0, 1, 2])):
             self._interrupt_start(path)
         before = set(self.tier.place.glob("penstock-kept-*"))
         notes: list[bytes] = []
         is_full = self.random.random() < 0.2
+        self.last += [f"{one.name} was there before" for one in before]
         self.disk.be("full" if is_full else "well")
         try:
             service = self.start(path)
@@ -144,6 +148,7 @@ class Troubles:
         service.kill()
         service.clear()
         self.disk.be("well")
+        self.last += [note.decode().strip() for note in service.notes]
         return self._look_at_kept(before, [*notes, *service.notes], is_full=is_full)
 
     def _interrupt_start(self, path: Path) -> None:
@@ -156,8 +161,10 @@ class Troubles:
         else:
             service.kill()
             service.clear()
+        self.last.append("a recovery is killed")
         if self.random.random() < 0.5:
             self.tier.lose_power()
+            self.last.append("the tier loses power")
 
     def _look_at_kept(self, before: set[Path], notes: list[bytes], *, is_full: bool) -> Kept:
         """Return what was kept since storage was full. Each kept file must have been named."""

@@ -78,7 +78,7 @@ def test_what_was_acknowledged_is_there(short_path: Path, name: str) -> None:
     )
     print(told)
     problems = outcome.problems + troubles.problems
-    assert not problems, "\n".join([told, *problems])
+    assert not problems, "\n".join([told, *problems, f"last: {troubles.last}"])
     assert outcome.syncs > outcome.rounds
     if ROUNDS >= 50:
         assert outcome.complete > 0
