@@ -118,6 +118,18 @@ void serve_open(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
     if (fuse_reply_open(request, file) != 0) nodes.remove_handle(node, *handle);
 }
 
+// Returns a descriptor of a regular file, or closes it and returns -1 with errno set: the kernel
+// looks the name up again.
+int only_regular(int descriptor) {
+    struct stat state {};
+    if (descriptor >= 0 && fstat(descriptor, &state) == 0 && S_ISREG(state.st_mode))
+        return descriptor;
+    if (descriptor >= 0) close(descriptor);
+    // ENXIO: a FIFO that nobody reads. EWOULDBLOCK: a leased file, which an open may wait for.
+    if (descriptor >= 0 || errno == ENXIO || errno == EWOULDBLOCK) errno = ESTALE;
+    return -1;
+}
+
 // Makes a file as the caller, maybe one without a name. Returns its descriptor, or -1 with errno
 // set. If there is such a file by now it is opened, where the caller allows that. A new file does
 // not need to be cut off.
@@ -141,7 +153,8 @@ int make_file(fuse_req_t request, fuse_ino_t folder, const char* name, mode_t mo
     const int made = make(O_CREAT | O_NOFOLLOW | O_EXCL);
     if (made >= 0) file->flags &= ~O_TRUNC;
     if (made >= 0 || errno != EEXIST || (file->flags & O_EXCL) != 0) return made;
-    return make(O_CREAT | O_NOFOLLOW);
+    // Somebody may have put a FIFO there since the kernel looked: that would never answer.
+    return only_regular(make(O_CREAT | O_NOFOLLOW | O_NONBLOCK));
 }
 
 void serve_create(fuse_req_t request, fuse_ino_t folder, const char* name, mode_t mode,

@@ -188,8 +188,9 @@ public:
         close(lock_);
     }
 
-    bool start(const std::string& path, const std::string& mountpoint, const MountOptions& options,
-               std::string* error);
+    // Mounts on the folder `place`, which is `mountpoint`.
+    bool start(const std::string& path, const std::string& mountpoint, int place,
+               const MountOptions& options, std::string* error);
     [[nodiscard]] int ended() const override { return ended_; }
     [[nodiscard]] std::string failure() const override { return over_ ? failure_ : ""; }
     void stop() override;
@@ -209,7 +210,18 @@ private:
     int ended_ = -1;
 };
 
-bool FuseMount::start(const std::string& path, const std::string& mountpoint,
+// Mounts a session on a folder. Root mounts on the one that is open, whatever its path leads to by
+// now. The helper that mounts for other users (fusermount3) looks with their rights.
+bool mount_on(fuse_session* session, int place, const std::string& mountpoint, bool by_root) {
+    if (!by_root) return fuse_session_mount(session, mountpoint.c_str()) == 0;
+    (void)fcntl(place, F_SETFD, 0);  // the helper may be asked for root too
+    const bool done = fuse_session_mount(session,
+                                         ("/proc/self/fd/" + std::to_string(place)).c_str()) == 0;
+    (void)fcntl(place, F_SETFD, FD_CLOEXEC);
+    return done;
+}
+
+bool FuseMount::start(const std::string& path, const std::string& mountpoint, int place,
                       const MountOptions& options, std::string* error) {
     const fuse_lowlevel_ops functions = functions_of_mount(served_.read_only);
     const std::string told = options_for_kernel(path, options, served_.as_callers);
@@ -219,9 +231,9 @@ bool FuseMount::start(const std::string& path, const std::string& mountpoint,
     session_ = fuse_session_new(&arguments, &functions, sizeof functions, &served_);
     fuse_opt_free_args(&arguments);
     ended_ = eventfd(0, EFD_CLOEXEC);
-    mountpoint_ = absolute(mountpoint);  // a look through the mount would wait for this thread
+    mountpoint_ = path_behind(place);
     if (session_ == nullptr || ended_ < 0 ||
-        fuse_session_mount(session_, mountpoint.c_str()) != 0) {
+        !mount_on(session_, place, mountpoint, served_.as_callers)) {
         const std::lock_guard lock(complaint().mutex);
         *error = mountpoint + ": " +
                  (complaint().text.empty() ? "FUSE cannot mount there" : complaint().text);
@@ -302,10 +314,10 @@ std::unique_ptr<Mount> Mount::start(const FileCache& cache, const std::string& p
     wake.sa_handler = [](int) {};
     sigaction(kWakeSignal, &wake, nullptr);
     auto mount = std::make_unique<FuseMount>(cache, folder.root, folder.lock, options);
-    if (!prepare_mountpoint(path, mountpoint, error) ||
-        !mount->start(path, mountpoint, options, error))
-        return nullptr;
-    return mount;
+    const int place = open_mountpoint(folder.root, path, mountpoint, error);
+    const bool started = place >= 0 && mount->start(path, mountpoint, place, options, error);
+    if (place >= 0) close(place);
+    return started ? std::move(mount) : nullptr;
 }
 
 }  // namespace penstock::cache_service

@@ -57,6 +57,13 @@ std::optional<Mounted> mounted_at(const std::string& mountpoint) {
 
 }  // namespace
 
+std::string path_behind(int descriptor) {
+    char path[PATH_MAX];
+    const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
+    const ssize_t size = readlink(link.c_str(), path, sizeof path);
+    return size < 0 ? std::string() : std::string(path, static_cast<size_t>(size));
+}
+
 std::string absolute(const std::string& path) {
     std::string trimmed = path;
     while (trimmed.size() > 1 && trimmed.back() == '/') trimmed.pop_back();
@@ -100,6 +107,22 @@ bool remove_stale(const std::string& mountpoint, std::string* error) {
     return false;
 }
 
+// Opens a folder by a path without links. Others may own a folder on the way, and put a link there
+// at any time: root would mount where they like.
+int open_folder(const std::string& path, std::string* error) {
+    const int folder = open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) {
+        *error = path + ": " + std::strerror(errno);
+        return -1;
+    }
+    if (const std::string found = path_behind(folder); found != path) {
+        *error = path + ": leads to " + found + " by now, through a link that somebody has made";
+        close(folder);
+        return -1;
+    }
+    return folder;
+}
+
 bool is_ours(const std::string& mountpoint) {
     const auto mounted = mounted_at(mountpoint);
     return mounted.has_value() && mounted->type == "fuse.penstock";
@@ -113,12 +136,9 @@ int open_shown_folder(const std::string& path, int* lock, std::string* error) {
         *error = path + ": a file cache is mounted there already (try: penstock umount)";
         return -1;
     }
-    const int folder = open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0) {
-        *error = path + ": " + std::strerror(errno);
-        return -1;
-    }
-    *lock = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int folder = open_folder(path, error);
+    if (folder < 0) return -1;
+    *lock = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*lock < 0 || flock(*lock, LOCK_EX | LOCK_NB) != 0) {
         *error = path + ": " +
                  (*lock >= 0 && errno == EWOULDBLOCK ? "another file cache shows it already"
@@ -130,29 +150,21 @@ int open_shown_folder(const std::string& path, int* lock, std::string* error) {
     return folder;
 }
 
-bool prepare_mountpoint(const std::string& path, const std::string& mountpoint,
-                        std::string* error) {
-    if (!remove_stale(mountpoint, error)) return false;
-    struct stat state {};
-    if (stat(mountpoint.c_str(), &state) != 0) {
-        *error = mountpoint + ": " + std::strerror(errno);
-        return false;
-    }
-    if (!S_ISDIR(state.st_mode)) {
-        *error = mountpoint + ": " + std::strerror(ENOTDIR);
-        return false;
-    }
-    const std::string shown = absolute(path), over = absolute(mountpoint);
-    if (over == shown) return true;
-    if (is_ours(over)) {
+int open_mountpoint(int root, const std::string& path, const std::string& mountpoint,
+                    std::string* error) {
+    if (mountpoint == path) return fcntl(root, F_DUPFD_CLOEXEC, 0);
+    if (!remove_stale(mountpoint, error)) return -1;
+    const int folder = open_folder(mountpoint, error);
+    if (folder < 0) return -1;
+    if (is_ours(mountpoint)) {
         *error = mountpoint + ": in use: another file cache is mounted there";
-        return false;
-    }
-    if (over.rfind(shown + (shown == "/" ? "" : "/"), 0) == 0) {
+    } else if (mountpoint.starts_with(path + (path == "/" ? "" : "/"))) {
         *error = mountpoint + ": lies inside " + path + ", which it would show";
-        return false;
+    } else {
+        return folder;
     }
-    return true;
+    close(folder);
+    return -1;
 }
 
 void set_readahead(const std::string& mountpoint, unsigned size) {

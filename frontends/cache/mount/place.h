@@ -7,11 +7,16 @@
 namespace penstock::cache_service {
 
 // Opens the folder to show, with O_PATH, and takes it for this process: no other cache shows it
-// until `lock` is closed. Returns -1 with a line in `error`.
+// until `lock` is closed. Returns -1 with a line in `error`. There must be no link in the path, as
+// in that of a mountpoint.
 int open_shown_folder(const std::string& path, int* lock, std::string* error);
 // Removes what a killed process left at `mountpoint`, and checks that a mount may go there: a
-// folder, over which no other mount of this kind lies, and not inside `path`.
-bool prepare_mountpoint(const std::string& path, const std::string& mountpoint, std::string* error);
+// folder, over which no other mount of this kind lies, and not inside `path`. Returns a descriptor
+// of it, of O_PATH, or -1 with a line in `error`. `root` is that of `path`.
+int open_mountpoint(int root, const std::string& path, const std::string& mountpoint,
+                    std::string* error);
+// Returns the path that the kernel tells for a descriptor.
+std::string path_behind(int descriptor);
 // Returns a path without links, dots and slashes at the end, of which the last name may be a mount
 // that does not answer.
 std::string absolute(const std::string& path);
