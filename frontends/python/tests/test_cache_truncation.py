@@ -116,7 +116,7 @@ def test_no_size_of_before_is_seen_beside_a_first_open(
         for number in range(FILES if how != "creat" else 0):
             (cache.folder / f"f{number}").write_bytes(b"x" * SIZE)
         cache.serve()
-        words = [program, cache.folder, how, str(FILES), str(int(processes))]
+        words = [str(program), str(cache.folder), how, str(FILES), str(int(processes))]
         done = cache.run(*words, write_back=True, check=False)
         assert done.stdout == "0 wrong\n", done
         if how != "creat":

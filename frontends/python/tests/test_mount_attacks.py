@@ -116,7 +116,7 @@ def test_a_fifo_with_the_name_of_a_file_blocks_nobody(tmp_path: Path) -> None:
         with subprocess.Popen(slow) as strace:
             time.sleep(1)
             for i in range(5):
-                command = [sys.executable, "-c", CREATES, shown / f"{i}"]
+                command = [sys.executable, "-c", CREATES, str(shown / f"{i}")]
                 with subprocess.Popen(command, stdout=subprocess.PIPE) as program:
                     assert program.stdout
                     program.stdout.read(1)
