@@ -246,7 +246,7 @@ void Clients::sweep_files() {
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, kSweepPeriod, [this] { return stopping_; })) {
         lock.unlock();
-        files_.close_unlinked();
+        files_.close_unneeded();
         lock.lock();
     }
 }

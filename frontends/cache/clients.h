@@ -50,8 +50,9 @@ public:
     void drop(uint64_t device, uint64_t inode) { (void)remove({device, inode}); }
     // Closes all files that programs do not write here, because descriptors are short.
     void drop_all();
-    // Closes files whose last name is gone, so that their storage is free. Looks at some of them.
-    void close_unlinked();
+    // Closes files whose last name is gone, so that their storage is free, and those that programs
+    // have written and do not write now, so that other programs may run them. Looks at some.
+    void close_unneeded();
     // Returns the files that programs read most, as a JSON array.
     [[nodiscard]] std::string json(size_t count) const;
 
@@ -62,6 +63,7 @@ private:
         int descriptor = -1;  // which `file` has
         bool leased = false;  // or nobody can change it but through this cache
         bool writes = false;
+        bool used = true;  // since close_unneeded() looked at it; protected by mutex_
         std::string path;
         uint64_t size = 0;
         std::list<Key>::iterator use;  // in uses_
@@ -105,7 +107,7 @@ private:
     Holds held_;
     // Files that were passed. Their times may not tell of a change within a clock tick.
     std::set<Key> changed_;
-    Key looked_at_;  // by close_unlinked()
+    Key looked_at_;  // by close_unneeded()
     Leases leases_;
 };
 

@@ -205,6 +205,7 @@ std::shared_ptr<ReadFiles::Entry> ReadFiles::find(const Key& key) {
     const auto found = entries_.find(key);
     if (found == entries_.end()) return nullptr;
     uses_.splice(uses_.begin(), uses_, found->second->use);
+    found->second->used = true;
     return found->second;
 }
 
@@ -380,7 +381,7 @@ void ReadFiles::drop_all() {
     }
 }
 
-void ReadFiles::close_unlinked() {
+void ReadFiles::close_unneeded() {
     constexpr size_t kLooksMax = 2000;
     std::vector<std::pair<Key, std::shared_ptr<Entry>>> closed;
     {
@@ -389,7 +390,11 @@ void ReadFiles::close_unlinked() {
         for (size_t i = std::min(kLooksMax, entries_.size()); i > 0; --i, ++at) {
             if (at == entries_.end()) at = entries_.begin();
             looked_at_ = at->first;
-            if (nameless(at->second->descriptor) != Nameless::kNo) closed.emplace_back(*at);
+            Entry& entry = *at->second;
+            // A program that goes on to write such a file opens it here again.
+            const bool rests = entry.writes && !std::exchange(entry.used, false) &&
+                               entry.file.use().dirty_size == 0;
+            if (rests || nameless(entry.descriptor) != Nameless::kNo) closed.emplace_back(*at);
         }
     }
     for (const auto& [key, entry] : closed) (void)take_out(key, entry);

@@ -6,10 +6,13 @@ descriptor.
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 import sys
+import time
 
 import pytest
-from caching import Cache, needs_cache
+from caching import PENSTOCK, Cache, needs_cache
 
 pytestmark = needs_cache
 
@@ -63,6 +66,36 @@ def test_a_program_that_a_program_has_unpacked_starts(cache: Cache) -> None:
     script = 'cd "$0" && tar cf - -C /bin true dash | tar xf - && ./true && ./dash -c "exit 7"'
     shell = cache.run("sh", "-c", script, cache.folder, write_back=True, check=False)
     assert (shell.returncode, shell.stderr) == (7, "")
+
+
+def test_programs_outside_start_what_was_written_back(cache: Cache) -> None:
+    script = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o755)
+os.write(fd, b"#!/bin/sh\\nexit 7\\n")
+os.close(fd)
+print("written", flush=True)
+sys.stdin.read()
+"""
+    cache.serve()
+    path = cache.folder / "new"
+    words = ["run", "--cache", cache.folder, "--write-back", "--", sys.executable, "-c", script]
+    with subprocess.Popen(
+        [*PENSTOCK, *map(str, words), str(path)],
+        env=cache.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"written\n"
+        for _ in range(150):
+            with contextlib.suppress(OSError):  # the file is empty, or open for writing
+                if subprocess.call([path]) == 7:
+                    break
+            time.sleep(0.1)
+        else:
+            pytest.fail("it is open for writing")
+        program.communicate()
 
 
 def test_programs_that_are_started_cost_no_descriptor(cache: Cache) -> None:
