@@ -30,6 +30,10 @@ PROMISES = {
         "test_cache_coherence.py::test_maps_and_calls_see_each_other",
         "test_cache_write_back.py::test_real_programs",
     ],
+    "starts a file": [
+        "test_cache_started_programs.py::test_a_program_that_another_one_has_just_written_starts",
+        "test_cache_started_programs.py::test_programs_outside_start_what_was_written_back",
+    ],
     "asks for size": ["test_cache_write_back.py::test_the_time_of_a_change_is_that_of_the_write"],
     "sets times": ["test_cache_write_back.py::test_times_that_a_program_sets_are_kept"],
     "closes a descriptor": [
