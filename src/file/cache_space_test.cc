@@ -239,7 +239,7 @@ TEST_F(FullDiskTest, FilesThatNothingNeedsAreClosedAtOnce) {
         return refused;
     };
     for (int i = 0; i < 5; ++i) {
-        const std::string path = write_file("a" + std::to_string(i), 0);
+        const std::string path = write_file(("a" + std::to_string(i)).c_str(), 0);
         CachedFile file = open(path);
         for (uint64_t at = 0; at < bytes.size(); at += 64 << 10)
             ASSERT_TRUE(file.write(&bytes[at], 64 << 10, at).ok());
