@@ -115,9 +115,10 @@ class CacheMount(CacheProcess):
         super().__init__(path, "--mount", str(folder), errors=errors, patience=patience, **options)
 
     def clear(self) -> None:
-        """Take the mount of a killed service away."""
+        """Take the mount of a killed service away; no program may have written below it."""
         if os.path.ismount(self.folder) or not self._answers():
             unmount(self.folder)
+        assert not any(self.folder.iterdir()), f"{self.folder} has files below the mount"
 
     def _answers(self) -> bool:
         try:

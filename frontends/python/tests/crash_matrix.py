@@ -188,7 +188,10 @@ class Matrix:
         timer.start()
         calls = self.random.randrange(CALLS_MAX)
         begin = self.random.randrange(calls + 1)
-        lines = [workload.stdout.readline() for _ in range(2 * begin)]
+        # With its first line it has entered the folder. If a mount there ended in good order
+        # before, it would enter the folder below.
+        lines = [workload.stdout.readline()]
+        lines += [workload.stdout.readline() for _ in range(2 * begin)]
         if self.ends.trouble is not None:
             self.ends.trouble(self.random)
         lines += [workload.stdout.readline() for _ in range(2 * (calls - begin))]
