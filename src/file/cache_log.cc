@@ -159,6 +159,7 @@ bool CacheOfFiles::sync_to_log(Lock& lock, Inode& inode, bool data_only, Status*
     collect(inode.id);
     *status = std::exchange(inode.error, {});
     if (!status->ok()) return true;
+    while (inode.truncating) changed_.wait(lock);
     if (!logs(inode) || inode.log.unlogged != inode.log.stored) return false;
     std::vector<ChunkId> chunks;
     for (ChunkId id = chunks_.first_of(inode.id); id != kNone; id = chunks_.next_of(id))

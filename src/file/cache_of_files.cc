@@ -13,7 +13,6 @@ namespace penstock::file {
 namespace {
 
 using chunk_cache::kNone;
-using chunk_cache::State;
 
 constexpr int kReadersAhead = 4;
 constexpr uint64_t kOffsetMax = uint64_t{1} << 62;
@@ -427,7 +426,7 @@ Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
 Status CacheOfFiles::store(Inode& inode, bool durable, bool data_only, uint64_t* sequence) {
     Lock lock(mutex_);
     collect(inode.id);
-    const auto is_being_cut = [&] { return sequence != nullptr && inode.log.truncating > 0; };
+    const auto is_being_cut = [&] { return sequence != nullptr && inode.truncating; };
     while (is_being_cut() ||
            ((chunks_.dirty_of(inode.id) > 0 || inode.log.appending > 0) && inode.error.ok())) {
         // Another thread may have it all under way.
@@ -446,76 +445,6 @@ Status CacheOfFiles::store(Inode& inode, bool durable, bool data_only, uint64_t*
         inode.log.stored = std::max(inode.log.stored, unlogged);
     else if (inode.log.is_ahead())
         inode.log.lost = true;  // storage tells such an error once, and has lost the bytes
-    return status;
-}
-
-Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
-    Lock lock(mutex_);
-    begin_cutting(lock, inode);
-    if (shared_ != nullptr) withdraw_all(inode, 0, ~0ull);
-    const uint64_t old = inode.size;
-    if (size < old) {
-        if (shared_ != nullptr) shared_->forget_end(inode.slot);
-        // Shorter at once, so that no reader and no write-back takes what goes.
-        set_size(inode, size);
-        const uint64_t kept = size % chunk_size();
-        const uint64_t first = size / chunk_size() + (kept != 0 ? 1 : 0);
-        drop_chunks(inode, first, ~0ull);
-        drop_copies(inode, size / chunk_size(), ~0ull);
-        const ChunkId id = kept != 0 ? chunks_.find(inode.id, size / chunk_size()) : kNone;
-        if (id != kNone && chunks_.chunk(id).state == State::kFilling) {
-            drop_chunks(inode, size / chunk_size(), size / chunk_size());
-        } else if (id != kNone) {
-            chunks_.pin(id);
-            settle(lock, id);
-            lock.unlock();
-            const Status status = zero(id, kept);
-            lock.lock();
-            chunks_.unpin(id);
-            drop_copies(inode, size / chunk_size(), ~0ull);
-            if (!status.ok() && !lost_by_copy(id, status)) {
-                end_cutting(inode, 0);
-                return status;
-            }
-        }
-        while (inode.writing > 0) changed_.wait(lock);
-    }
-    // A sync of storage must not let the log forget what storage does not do yet.
-    const auto begin = [&] { ++inode.writing, ++inode.log.truncating; };
-    const auto end = [&] {
-        --inode.writing, --inode.log.truncating;
-        changed_.notify_all();
-    };
-    begin();
-    lock.unlock();
-    Status status = log_ == nullptr ? Status{} : truncate_in_log(inode, size);
-    if (!status.ok()) {
-        lock.lock();
-        end();
-        lock.unlock();
-        status = sync_to_storage(inode, false);  // then the log has nothing of the file
-        lock.lock();
-        begin();
-        lock.unlock();
-    }
-    const bool noted = log_ != nullptr && status.ok();
-    if (status.ok()) status = file.truncate(size);
-    // What storage has refused must not be done by a recovery.
-    if (noted && !status.ok()) {
-        lock.lock();
-        end();
-        set_size(inode, std::max(inode.size, old));
-        lock.unlock();
-        (void)sync_to_storage(inode, false);
-        lock.lock();
-        begin();
-        lock.unlock();
-    }
-    lock.lock();
-    set_size(inode, status.ok() ? size : std::max(inode.size, old));
-    if (status.ok()) note_new_bytes(lock, inode, inode.writer.descriptor);
-    end();
-    end_cutting(inode, size);
     return status;
 }
 

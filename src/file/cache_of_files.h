@@ -4,8 +4,8 @@
 // A chunk is pinned while its bytes are copied. Locks: mutex_ protects all but the bytes; no call
 // of storage or of a device is made with it. cache_runs.cc moves chunks from and to storage,
 // cache_copies.cc from and to host memory, cache_tier.cc from and to the tier, cache_log.cc to its
-// log; cache_space.cc has storage promise room for what is dirty, and cache_devices.cc has what
-// becomes of the memory.
+// log; cache_space.cc has storage promise room for what is dirty, cache_truncation.cc cuts files
+// off, and cache_devices.cc has what becomes of the memory.
 #pragma once
 
 #include <array>
@@ -49,7 +49,6 @@ struct LogState {
     std::array<bool, 2> brought{};  // storage has all that these say
     uint64_t last = 0;              // sequence of the last record
     unsigned appending = 0;         // threads that append
-    unsigned truncating = 0;        // threads between a record of that and storage
     // Changes that the log does not have, and how many of them are durable in storage.
     uint64_t unlogged = 0, stored = 0;
     // What the file below had when it was last synced there, as far as that tells of changes.
@@ -80,6 +79,7 @@ struct Inode {
     CachedFile::Readable readable = CachedFile::Readable::kNo;  // by the shared table
     unsigned handles = 0;
     unsigned writing = 0;      // own changes of the file below that are under way
+    bool truncating = false;   // nothing of it is written back or logged (cache_truncation.cc)
     int64_t mtime_ns = 0;      // as users see it; 0: that of the file below
     int64_t ctime_ns = 0;      // the same
     uint64_t version = 0;      // changes when another program's change is seen
@@ -316,6 +316,11 @@ private:
     void give_back_reserved(Lock& lock, bool hurries);
     void cut_to_size(Lock& lock, Inode& inode);
     Status empty(Lock& lock, Inode& inode);
+    // ---- Sizes
+    uint64_t begin_truncating(Lock& lock, Inode& inode, uint64_t size);
+    void end_truncating(Inode& inode);
+    void drop_end(Lock& lock, Inode& inode, uint64_t size);
+    void restore_end(Inode& inode, uint64_t size, uint64_t old);
     // ---- The tier
     bool read_tier(Lock& lock, const Inode& inode, std::span<const ChunkId> run);
     void offer_to_tier(const Inode& inode, ChunkId id);

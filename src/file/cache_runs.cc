@@ -202,11 +202,17 @@ bool CacheOfFiles::write_back(Lock& lock, Inode* of) {
 // Writes back chunks whose write-back was begun in the chunk cache.
 void CacheOfFiles::write_back_run(Lock& lock, std::span<const ChunkId> run) {
     Inode& inode = *by_id_[chunks_.chunk(run.front()).file];
-    const uint64_t size = inode.size, begun_ns = base::monotonic_ns();
-    uint64_t oldest_ns = begun_ns;
+    uint64_t oldest_ns = base::monotonic_ns();
     for (const ChunkId id : run) oldest_ns = std::min(oldest_ns, dirtied_ns_[id]);
     const auto since = writing_since_ns_.insert(oldest_ns);
     const auto call = begin_call(inode.id);
+    while (inode.truncating) changed_.wait(lock);
+    // What was cut off meanwhile must not come back, though the file may be longer again.
+    std::array<ChunkId, kRunMax> room{};
+    const auto is_stale = [&](ChunkId id) { return chunks_.chunk(id).stale; };
+    const auto rest = std::ranges::remove_copy_if(run, room.begin(), is_stale).out;
+    const std::span<const ChunkId> written(room.begin(), rest);
+    const uint64_t size = inode.size, begun_ns = base::monotonic_ns();
     ++inode.writing;
     for (const ChunkId id : run) settle(lock, id);
     // Before a sync can find nothing dirty, it must know what the log lacks.
@@ -221,7 +227,7 @@ void CacheOfFiles::write_back_run(Lock& lock, std::span<const ChunkId> run) {
     }
     lock.unlock();
     extend_log_life();
-    const Status status = write_run(inode, run, size);
+    const Status status = write_run(inode, written, size);
     lock.lock();
     if (status.ok()) note_own_change(lock, inode, inode.writer.descriptor);
     const bool lost = !status.ok() && lost_by_transfer(lock, run);

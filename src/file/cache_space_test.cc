@@ -1,6 +1,7 @@
 // Goal: what a write to a file cache has taken is in the file afterwards, also where storage has no
-// room, and what was reserved ahead goes back. This file replaces syscall(), by which the library
-// enters the kernel: fallocate(2) fails on demand. The default is to pass.
+// room or refuses to cut a file off, and what was reserved ahead goes back. This file replaces
+// syscall(), by which the library enters the kernel: fallocate(2) and ftruncate(2) fail on demand.
+// The default is to pass.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -12,10 +13,12 @@
 #include <climits>
 #include <cstdarg>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "base/prng.h"
 #include "file/file_cache_fixture.h"
+#include "file/write_log_fixture.h"
 
 namespace {
 
@@ -23,13 +26,17 @@ struct Script {
     std::atomic<int> calls{0};
     std::atomic<int> first_failure{INT_MAX};  // the call that fails, and all after it
     std::atomic<int> error{ENOSPC};
+    std::atomic<int> cut_error{0};  // of ftruncate(2); 0: it passes
 
     void fail_from(int call, int its_error) {
         calls = 0;
         error = its_error;
         first_failure = call;
     }
-    void pass() { first_failure = INT_MAX; }
+    void pass() {
+        first_failure = INT_MAX;
+        cut_error = 0;
+    }
 };
 Script script;
 
@@ -46,6 +53,10 @@ extern "C" __attribute__((no_sanitize("thread"))) long syscall(long number, ...)
     va_end(list);
     if (number == SYS_fallocate && ++script.calls >= script.first_failure) {
         errno = script.error;
+        return -1;
+    }
+    if (number == SYS_ftruncate && script.cut_error != 0) {
+        errno = script.cut_error;
         return -1;
     }
 #if defined(__x86_64__)
@@ -146,6 +157,102 @@ TEST_F(FullDiskTest, EachCallForRoomMayFail) {
         script.pass();
         ASSERT_TRUE(both.file.sync().ok());
         ASSERT_EQ(bytes_of(path), both.flat) << "call " << call;
+    }
+}
+
+TEST_F(FullDiskTest, ATruncationThatStorageRefusesLosesNothing) {
+    constexpr uint64_t kSize = 30 * kChunk;
+    for (const auto age : {std::chrono::milliseconds(1), std::chrono::milliseconds(100'000)}) {
+        make({.dirty_age = age});
+        const std::string path = write_file("a", 11 * kChunk);
+        FlatFile both{open(path), bytes_of(path)};
+        base::Prng prng(static_cast<uint64_t>(age.count()));
+        uint64_t refused = 0;
+        for (int step = 0; step < 600; ++step) {
+            const uint64_t size = 1 + prng.below(3 * kChunk), offset = prng.below(kSize);
+            both.write(size, offset, prng.next());
+            if (prng.below(2) == 0) both.expect_read(1 + prng.below(kSize), prng.below(kSize));
+            script.cut_error = prng.below(2) == 0 ? EROFS : EIO;
+            const uint64_t cut = prng.below(2 * both.flat.size());
+            EXPECT_EQ(both.file.truncate(cut).error_number(), script.cut_error);
+            refused += cut < both.flat.size();
+            script.pass();
+            ASSERT_EQ(both.file.size(), both.flat.size());
+            both.expect_read(kSize, prng.below(kSize));
+            if (prng.below(8) == 0) both.truncate(prng.below(kSize));
+            if (prng.below(30) == 0) {
+                ASSERT_TRUE(both.file.flush().ok());
+                ASSERT_EQ(bytes_of(path), both.flat);
+            }
+            if (HasFatalFailure()) return;
+        }
+        EXPECT_GT(refused, 100u);
+        ASSERT_TRUE(both.file.sync().ok());
+        ASSERT_EQ(bytes_of(path), both.flat);
+    }
+}
+
+TEST_F(FullDiskTest, ARefusedTruncationBesideWritersLosesNothing) {
+    make({.dirty_age = std::chrono::milliseconds(1)});
+    const std::string path = write_file("a", 200 * kPiece);
+    script.cut_error = EROFS;
+    const Bytes expected = use_pieces_at_once(path, 200, 1000, 0, [](base::Prng& prng, auto& file) {
+        if (prng.below(8) == 0) {
+            EXPECT_FALSE(file.truncate(prng.below(200 * kPiece)).ok());
+        }
+        if (prng.below(20) == 0) {
+            EXPECT_TRUE(file.sync().ok());
+        }
+    });
+    script.pass();
+    const CachedFile file = open(path);
+    EXPECT_EQ(read(file, expected.size() + 1, 0), expected);
+    ASSERT_TRUE(file.sync().ok());
+    EXPECT_EQ(bytes_of(path), expected);
+}
+
+class RefusedInLogTest : public WriteLogTest {
+protected:
+    void TearDown() override {
+        script.pass();
+        WriteLogTest::TearDown();
+    }
+    // Returns what a file has after a crash of the process: the next cache finds a copy of the log.
+    Bytes recovered(const std::string& path) {
+        const std::string copy = std::string(tier_) + "/copy";
+        std::filesystem::remove_all(copy);
+        std::filesystem::create_directory(copy);
+        for (const std::string& name : file::log_names(tier_, folder_))
+            std::filesystem::copy_file(name, copy + name.substr(name.rfind('/')));
+        const auto next = FileCache::create({.devices = {device_},
+                                             .size = kCacheSize,
+                                             .chunk_size = kChunk,
+                                             .tier = copy,
+                                             .tier_size = kCacheSize,
+                                             .tier_root = folder_});
+        EXPECT_TRUE(next.ok()) << next.status().message();
+        return bytes_of(path);
+    }
+};
+
+TEST_F(RefusedInLogTest, WhatWasSyncedIsThereAfterACrash) {
+    for (const uint64_t size : {uint64_t{0}, uint64_t{100}, 3 * kChunk, 5 * kChunk + 7}) {
+        for (const bool again : {false, true}) {
+            make_with_log({.dirty_age = std::chrono::hours(1)});
+            const std::string path = write_file("a", 8 * kChunk);
+            FlatFile both{open_logged(path), bytes_of(path)};
+            both.write(9 * kChunk, 500, size);
+            ASSERT_TRUE(both.file.sync().ok());
+            both.write(kChunk, 6 * kChunk + 3, size + 1);
+            script.cut_error = EROFS;
+            EXPECT_EQ(both.file.truncate(size).error_number(), EROFS);
+            script.pass();
+            ASSERT_EQ(both.file.size(), both.flat.size());
+            both.expect_read(both.flat.size(), 0);
+            if (again) both.write(kChunk, 7 * kChunk - 3, size + 2);
+            ASSERT_TRUE(both.file.sync().ok());
+            EXPECT_EQ(recovered(path), both.flat) << size;
+        }
     }
 }
 

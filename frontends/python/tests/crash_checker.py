@@ -191,12 +191,9 @@ def replay(log: str, files: list[File], *, complete: bool = False) -> Log:
             under_way = call, [int(word) for word in words]
             files[under_way[1][0]].begin(call, under_way[1][1:])
     told.cut_off = under_way is not None
-    # A truncation that storage refuses takes what is dirty behind the new size.
-    cut = under_way[1][0] if under_way is not None and under_way[0] == "truncate" else -1
     for file in files if complete else []:
-        if file.number != cut:
-            file.complete()
-    if complete and under_way is not None and cut < 0:
+        file.complete()
+    if complete and under_way is not None:
         files[under_way[1][0]].begin(under_way[0], under_way[1][1:])
     return told
 
