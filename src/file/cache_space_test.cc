@@ -1,7 +1,7 @@
 // Goal: what a write to a file cache has taken is in the file afterwards, also where storage has no
 // room or refuses to cut a file off, and what was reserved ahead goes back. This file replaces
-// syscall(), by which the library enters the kernel: fallocate(2) and ftruncate(2) fail on demand.
-// The default is to pass.
+// syscall(), by which the library enters the kernel: fallocate(2), ftruncate(2) and fsync(2) fail
+// on demand. The default is to pass.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -26,7 +26,8 @@ struct Script {
     std::atomic<int> calls{0};
     std::atomic<int> first_failure{INT_MAX};  // the call that fails, and all after it
     std::atomic<int> error{ENOSPC};
-    std::atomic<int> cut_error{0};  // of ftruncate(2); 0: it passes
+    std::atomic<int> cut_error{0};   // of ftruncate(2); 0: it passes
+    std::atomic<int> sync_error{0};  // of fsync(2); 0: it passes
 
     void fail_from(int call, int its_error) {
         calls = 0;
@@ -35,7 +36,7 @@ struct Script {
     }
     void pass() {
         first_failure = INT_MAX;
-        cut_error = 0;
+        cut_error = sync_error = 0;
     }
 };
 Script script;
@@ -55,8 +56,11 @@ extern "C" __attribute__((no_sanitize("thread"))) long syscall(long number, ...)
         errno = script.error;
         return -1;
     }
-    if (number == SYS_ftruncate && script.cut_error != 0) {
-        errno = script.cut_error;
+    const int refusal = number == SYS_ftruncate ? script.cut_error.load()
+                        : number == SYS_fsync   ? script.sync_error.load()
+                                                : 0;
+    if (refusal != 0) {
+        errno = refusal;
         return -1;
     }
 #if defined(__x86_64__)
@@ -236,22 +240,24 @@ protected:
 };
 
 TEST_F(RefusedInLogTest, WhatWasSyncedIsThereAfterACrash) {
-    for (const uint64_t size : {uint64_t{0}, uint64_t{100}, 3 * kChunk, 5 * kChunk + 7}) {
-        for (const bool again : {false, true}) {
+    for (const uint64_t size : {uint64_t{0}, uint64_t{100}, 3 * kChunk, 8 * kChunk + 7}) {
+        for (const bool syncs : {false, true}) {
+            SCOPED_TRACE(std::to_string(size) + (syncs ? ", synced again" : ""));
             make_with_log({.dirty_age = std::chrono::hours(1)});
             const std::string path = write_file("a", 8 * kChunk);
             FlatFile both{open_logged(path), bytes_of(path)};
             both.write(9 * kChunk, 500, size);
             ASSERT_TRUE(both.file.sync().ok());
-            both.write(kChunk, 6 * kChunk + 3, size + 1);
-            script.cut_error = EROFS;
+            script.cut_error = script.sync_error = EROFS;
             EXPECT_EQ(both.file.truncate(size).error_number(), EROFS);
             script.pass();
             ASSERT_EQ(both.file.size(), both.flat.size());
             both.expect_read(both.flat.size(), 0);
-            if (again) both.write(kChunk, 7 * kChunk - 3, size + 2);
-            ASSERT_TRUE(both.file.sync().ok());
-            EXPECT_EQ(recovered(path), both.flat) << size;
+            if (syncs) {
+                both.write(kChunk, 7 * kChunk - 3, size + 2);
+                ASSERT_TRUE(both.file.sync().ok());
+            }
+            EXPECT_EQ(recovered(path), both.flat);
         }
     }
 }

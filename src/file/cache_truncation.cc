@@ -87,9 +87,14 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
     begin_cutting(lock, inode);
     if (shared_ != nullptr) withdraw_all(inode, 0, ~0ull);
     uint64_t old = begin_truncating(lock, inode, size);
+    const bool live = inode.log.is_logged();
+    const uint64_t harmless = std::max(size, inode.below.size);
     lock.unlock();
-    Status status = log_ == nullptr ? Status{} : truncate_in_log(inode, size);
-    if (!status.ok()) {
+    // A recovery does what the log says, so storage is asked first, by a size that takes nothing.
+    Status status = live ? file.truncate(harmless) : Status{};
+    const bool asked = status.ok();
+    if (asked && log_ != nullptr) status = truncate_in_log(inode, size);
+    if (asked && !status.ok()) {
         lock.lock();
         restore_end(inode, size, old);
         end_truncating(inode);
