@@ -10,9 +10,20 @@
 
 namespace penstock::preload {
 
+// What a position is that this library does not have. Below kGiving it is the position itself.
 inline constexpr uint64_t kKernelsForGood = UINT64_MAX;  // the kernel has it; others may use it
-inline constexpr uint64_t kKernels = UINT64_MAX - 1;     // the kernel has it
 inline constexpr uint64_t kStdios = UINT64_MAX - 2;      // the kernel has it; stdio may use it
+// The kernel has it. The low bits count the calls under way that move it, and those above differ
+// each time: so no thread takes a position that it has asked for before such a call.
+inline constexpr uint64_t kKernels = uint64_t{1} << 63;
+inline constexpr uint64_t kMoversMax = 0xffff, kTurn = kMoversMax + 1;
+// A thread gives the position, which is in the other bits, to the kernel now.
+inline constexpr uint64_t kGiving = uint64_t{1} << 62;
+
+[[nodiscard]] inline bool is_owned(uint64_t position) { return position < kGiving; }
+[[nodiscard]] inline bool is_kernels(uint64_t position) {
+    return position >= kKernels && position < kStdios;
+}
 
 // An atomic position. Its complement is kept: zeros stand for kKernelsForGood.
 class Position {
@@ -45,6 +56,7 @@ struct alignas(64) CachedFile {
     std::atomic<uint32_t> cache{0};        // number of the mapping
     std::atomic<bool> only_writes{false};  // the kernel refuses its reads
     std::atomic<bool> has_written{false};  // since the last sync: a service that dies loses it
+    std::atomic<uint32_t> turn{0};         // of kTurn, for the next value of `position`
     std::atomic<uint64_t> device{0}, inode{0};
     std::atomic<uint64_t> shown_device{0};  // as fstat(2) tells it: that of a mount is another
 

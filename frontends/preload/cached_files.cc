@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -161,16 +163,16 @@ bool is_served(int fd, CachedFile& file) {
 bool own_position(int fd, CachedFile& file, uint64_t* position) {
     *position = file.position.load();
     if (sight.load(std::memory_order_relaxed) == Sight::kLost) {
-        if (*position < kStdios) internal::give_up_position(fd, true);
+        if (*position < kKernels) internal::give_up_position(fd, true);
         return false;
     }
-    while (*position == kKernels) {
+    while (is_kernels(*position) && (*position & kMoversMax) == 0) {
         const off_t at = kernel::call(SYS_lseek, fd, 0, SEEK_CUR);
-        if (at < 0) return false;
+        if (at < 0 || !is_owned(static_cast<uint64_t>(at))) return false;
         if (!file.position.compare_exchange(*position, static_cast<uint64_t>(at))) continue;
         *position = static_cast<uint64_t>(at);
     }
-    return *position < kStdios;
+    return is_owned(*position);
 }
 
 CachedFile* file_at(int fd) { return fd >= 0 && fd < kDescriptorsMax ? &files[fd] : nullptr; }
@@ -251,6 +253,7 @@ ssize_t read_at(int fd, CachedFile& file, void* to, size_t size, uint64_t offset
 // that read at once get bytes of their own.
 ssize_t read_at_kernels(int fd, CachedFile& file, void* to, size_t size) {
     if (is_child_of_vfork()) return kNotCached;
+    const KernelMoves moves(fd);
     const CacheMapping* cache = cache_by_number(file.cache.load(std::memory_order_relaxed));
     const uint64_t file_size = cache->reader.size_of(file.slot.load(std::memory_order_relaxed));
     const off_t at = kernel::call(SYS_lseek, fd, 0, SEEK_CUR);
@@ -268,6 +271,33 @@ ssize_t read_at_kernels(int fd, CachedFile& file, void* to, size_t size) {
     const off_t moved = done < 0 ? 0 : done;
     if (moved < part) kernel::call(SYS_lseek, fd, moved - part, SEEK_CUR);
     return done;
+}
+
+uint64_t next_turn(CachedFile& file) { return kKernels + file.turn.fetch_add(1) * kTurn; }
+
+// Gives a position that is kept here to the kernel. Other threads wait until it has it: each of two
+// that gave it would put the kernel's back where it was.
+void give(int fd, CachedFile& file) {
+    constexpr int kTurnsMax = 1000;  // until it is clear that a fork has ended that thread
+    const uint64_t all = ~(uint64_t{1} << (SIGSYS - 1));
+    const int error = errno;
+    uint64_t mask = 0, position = file.position.load();
+    kernel::call(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, sizeof mask);
+    for (int turns = 0; position < kKernels;) {
+        if (position >= kGiving && ++turns <= kTurnsMax) {
+            sched_yield();
+            position = file.position.load();
+            continue;
+        }
+        if (is_owned(position)) {
+            if (!file.position.compare_exchange(position, position | kGiving)) continue;
+            position |= kGiving;
+        }
+        kernel::call(SYS_lseek, fd, position & ~kGiving, SEEK_SET);
+        file.position.compare_exchange(position, next_turn(file));
+    }
+    kernel::call(SYS_rt_sigprocmask, SIG_SETMASK, &mask, nullptr, sizeof mask);
+    errno = error;
 }
 
 // Sets who has the position, where there is none here to be kept.
@@ -355,8 +385,8 @@ void leave_to_stdio(int fd) {
     CachedFile* file = file_at(fd);
     if (file == nullptr) return;
     internal::give_up_position(fd, false);
-    uint64_t expected = kKernels;
-    file->position.compare_exchange(expected, kStdios);
+    uint64_t position = file->position.load();
+    while (is_kernels(position) && !file->position.compare_exchange(position, kStdios)) continue;
 }
 
 // Other programs may have written to files that this one has open: it sees what is below from now
@@ -402,14 +432,32 @@ void distrust_cached(int fd) {
 void internal::give_up_position(int fd, bool for_good) {
     CachedFile* file = file_at(fd);
     if (file == nullptr) return;
-    uint64_t position = file->position.load();
-    while (position < kStdios) {
-        const int error = errno;
-        kernel::call(SYS_lseek, fd, position, SEEK_SET);
-        errno = error;
-        if (file->position.compare_exchange(position, kKernels)) break;
-    }
+    if (file->position.load() < kKernels) give(fd, *file);
     if (for_good) set_position(fd, *file, kKernelsForGood);
+}
+
+bool internal::begin_move(int fd) {
+    CachedFile* file = file_at(fd);
+    if (file == nullptr) return false;
+    uint64_t position = file->position.load();
+    for (;;) {
+        if (position < kKernels) {
+            give(fd, *file);
+            position = file->position.load();
+            continue;
+        }
+        const uint64_t movers = position & kMoversMax;
+        if (!is_kernels(position) || movers == kMoversMax) return false;
+        if (file->position.compare_exchange(position, next_turn(*file) + movers + 1)) return true;
+    }
+}
+
+void internal::end_move(int fd) {
+    CachedFile* file = file_at(fd);
+    uint64_t position = file->position.load();
+    while (is_kernels(position) && (position & kMoversMax) > 0 &&
+           !file->position.compare_exchange(position, position - 1))
+        continue;
 }
 
 void internal::give_all_positions() {
@@ -433,7 +481,7 @@ off_t owned_position(int fd) {
     if (!internal::caching.load(std::memory_order_relaxed)) return -1;
     const CachedFile* file = file_at(fd);
     const uint64_t position = file == nullptr ? kKernels : file->position.load();
-    return position < kStdios ? static_cast<off_t>(position) : -1;
+    return is_owned(position) ? static_cast<off_t>(position) : -1;
 }
 
 off_t seek_cached(int fd, off_t offset, int whence) {
@@ -442,7 +490,7 @@ off_t seek_cached(int fd, off_t offset, int whence) {
     if (file == nullptr) return kNotCached;
     uint64_t position = file->position.load();
     if (whence >= SEEK_END) flush_cached(fd);  // the kernel may know less of it than readers do
-    while (position < kStdios) {
+    while (is_owned(position)) {
         off_t target = whence == SEEK_CUR ? static_cast<off_t>(position) + offset : offset;
         const bool plain = (whence == SEEK_SET || whence == SEEK_CUR) && offset < kPlain &&
                            offset > -kPlain && target >= 0;

@@ -24,6 +24,8 @@ inline std::atomic<int> alone{0};  // descriptors whose description only this pr
 ssize_t read_cached(int fd, void* to, size_t size, off_t offset);
 void give_all_positions();
 void give_up_position(int fd, bool for_good);
+bool begin_move(int fd);
+void end_move(int fd);
 }  // namespace internal
 
 // Begins to serve files as PENSTOCK_CACHE says: SOCKET:FOLDER. Call it once, at start.
@@ -50,12 +52,30 @@ bool is_cached_file(int fd);
 void forget_cached(int fd);
 // The same in a child of vfork, which has its parent's memory: the parent asks for the file again.
 void distrust_cached(int fd);
-// Gives the position of a descriptor to the kernel, which moves it in a call that is made next. If
-// it is `for_good`, others may use the description from now on.
+// Gives the position of a descriptor to the kernel, for a call that looks at it. If it is
+// `for_good`, others may use the description from now on.
 inline void give_position(int fd, bool for_good = false) {
     if (internal::caching.load(std::memory_order_relaxed)) [[unlikely]]
         internal::give_up_position(fd, for_good);
 }
+// The kernel has the position of a descriptor while this lives, and moves it by a call: no other
+// thread reads at it meanwhile as it was before.
+class KernelMoves {
+public:
+    explicit KernelMoves(int fd)  // -1: nothing is moved
+        : fd_(fd >= 0 && internal::caching.load(std::memory_order_relaxed) &&
+                      internal::begin_move(fd)
+                  ? fd
+                  : -1) {}
+    ~KernelMoves() {
+        if (fd_ >= 0) internal::end_move(fd_);
+    }
+    KernelMoves(const KernelMoves&) = delete;
+    KernelMoves& operator=(const KernelMoves&) = delete;
+
+private:
+    const int fd_;
+};
 // Gives all positions to the kernel for good: another process gets the descriptors.
 inline void give_all_positions() {
     if (internal::alone.load(std::memory_order_relaxed) > 0) [[unlikely]]

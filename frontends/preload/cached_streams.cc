@@ -83,6 +83,7 @@ ssize_t read_stream(void* cookie, char* to, size_t size) {
     ssize_t got = read_cached(stream->fd, to, size, -1);
     if (got == kNotCached) {
         flush_cached(stream->fd);
+        const KernelMoves moves(stream->fd);
         got = next()->read(stream->fd, to, size);
     }
     return record_at_position('r', stream->fd, got);
@@ -90,7 +91,9 @@ ssize_t read_stream(void* cookie, char* to, size_t size) {
 
 off_t seek(int fd, off_t offset, int whence) {
     const off_t position = seek_cached(fd, offset, whence);
-    return position == kNotCached ? next()->lseek(fd, offset, whence) : position;
+    if (position != kNotCached) return position;
+    const KernelMoves moves(fd);
+    return next()->lseek(fd, offset, whence);
 }
 
 int seek_stream(void* cookie, off64_t* offset, int whence) {

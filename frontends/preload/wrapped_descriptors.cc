@@ -170,13 +170,16 @@ WRAP(int, sendmmsg, (int socket, mmsghdr* messages, unsigned count, int flags)) 
     return libc->sendmmsg(socket, messages, count, flags);
 }
 
-#define LSEEK(name)                                                            \
-    WRAP(off_t, name, (int fd, off_t offset, int whence)) {                    \
-        const Next* libc = next();                                             \
-        off_t position = seek_cached(fd, offset, whence);                      \
-        if (position == kNotCached) position = libc->name(fd, offset, whence); \
-        observe_position(fd, position);                                        \
-        return position;                                                       \
+#define LSEEK(name)                                         \
+    WRAP(off_t, name, (int fd, off_t offset, int whence)) { \
+        const Next* libc = next();                          \
+        off_t position = seek_cached(fd, offset, whence);   \
+        if (position == kNotCached) {                       \
+            const KernelMoves moves(fd);                    \
+            position = libc->name(fd, offset, whence);      \
+        }                                                   \
+        observe_position(fd, position);                     \
+        return position;                                    \
     }
 LSEEK(lseek)
 LSEEK(lseek64)

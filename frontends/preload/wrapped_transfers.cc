@@ -44,13 +44,6 @@ void one_side(char operation, int fd, const off_t* offset, ssize_t moved) {
     }
 }
 
-// Gives the position of `in` to the kernel, for a call that has no offset of its own.
-void take_position(int in, const off_t* offset, int out) {
-    flush_cached(in);
-    if (offset == nullptr) give_position(in);
-    give_position(out);
-}
-
 constexpr size_t kCopyMin = 64 << 10;  // shorter calls of sendfile are the kernel's
 constexpr size_t kCopyPart = 256 << 10;
 
@@ -123,7 +116,9 @@ ssize_t sent(int out, int in, off_t* theirs, size_t size, Call call) {
 // position where they are null.
 template <class Call>
 ssize_t between(int in, const off_t* in_offset, int out, const off_t* out_offset, Call call) {
-    take_position(in, in_offset, out);
+    flush_cached(in);
+    const KernelMoves moves_in(in_offset == nullptr ? in : -1);
+    const KernelMoves moves_out(out_offset == nullptr ? out : -1);
     const Passed passed(out);
     if (passed.refuses()) return -1;
     const ssize_t moved = call();
@@ -147,8 +142,8 @@ ssize_t moved(int fd, const void* memory, size_t size, off_t offset, bool write,
     } else {
         const ssize_t cached = write_cached(fd, memory, size, offset);
         if (cached != kNotCached) return cached;
-        if (offset < 0) give_position(fd);
     }
+    const KernelMoves moves(offset < 0 ? fd : -1);
     const Passed passed(write ? fd : -1);
     if (passed.refuses()) return -1;
     if (may_be_device_memory(at)) [[unlikely]] {
@@ -229,7 +224,7 @@ ssize_t moved_pieces(int fd, const iovec* pieces, int count, off_t offset, bool 
     }
     const Passed passed(write ? fd : -1);
     if (passed.refuses()) return -1;
-    if (offset < 0) give_position(fd);
+    const KernelMoves moves(offset < 0 ? fd : -1);
     const ssize_t done = call();
     if (done < 0 && errno == EFAULT && (flags & ~RWF_HIPRI) == 0) [[unlikely]]
         return move_pieces(fd, pieces, count, offset, write);
@@ -351,13 +346,13 @@ SERVED(splice, (int in, off_t* in_offset, int out, off_t* out_offset, size_t siz
 WRAP(int, vdprintf, (int fd, const char* format, va_list list)) {
     const Passed passed(fd);
     if (passed.refuses()) return -1;
-    give_position(fd);
+    const KernelMoves moves(fd);
     return static_cast<int>(at_position('w', fd, next()->vdprintf(fd, format, list)));
 }
 WRAP(int, __vdprintf_chk, (int fd, int flag, const char* format, va_list list)) {
     const Passed passed(fd);
     if (passed.refuses()) return -1;
-    give_position(fd);
+    const KernelMoves moves(fd);
     return static_cast<int>(at_position('w', fd, next()->__vdprintf_chk(fd, flag, format, list)));
 }
 WRAP(int, dprintf, (int fd, const char* format, ...)) {
