@@ -14,6 +14,7 @@
 #include <nl_types.h>
 #include <poll.h>
 #include <pthread.h>
+#include <pty.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -36,6 +37,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 #include <utime.h>
+#include <utmp.h>
 #include <wchar.h>
 
 #include <atomic>

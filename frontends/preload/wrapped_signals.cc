@@ -16,6 +16,7 @@
 #include "cached_writes.h"
 #include "checked_copy.h"
 #include "descriptors.h"
+#include "device_memory.h"
 #include "raw_calls.h"
 #include "start.h"
 #include "wrap.h"
@@ -159,6 +160,31 @@ WRAP(int, daemon, (int stays, int keeps)) {
     const int result = libc->daemon(stays, keeps);
     if (result == 0 && keeps == 0) forget_range(0, 2);
     return result;
+}
+
+// So does this one, and it closes `fd`.
+WRAP(int, login_tty, (int fd)) {
+    const Next* libc = next();
+    if (libc->login_tty == nullptr) return errno = ENOSYS, -1;  // before glibc 2.34 not in libc
+    give_all_positions();
+    release_device_files(0, 2);
+    const int result = libc->login_tty(fd);
+    if (result != 0) return result;
+    forget_range(0, 2);
+    forget(fd);
+    return result;
+}
+
+// Its child does the same.
+WRAP(int, forkpty, (int* fd, char* name, const termios* state, const winsize* size)) {
+    const Next* libc = next();
+    if (libc->forkpty == nullptr) return errno = ENOSYS, -1;
+    give_all_positions();
+    flush_before_program();
+    const int child = libc->forkpty(fd, name, state, size);
+    if (child == 0) forget_range(0, 2);
+    if (child > 0) forget(*fd);
+    return child;
 }
 
 }  // namespace penstock::preload

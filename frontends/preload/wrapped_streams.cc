@@ -69,17 +69,20 @@ WRAP(FILE*, fdopen, (int fd, const char* mode)) {
 FREOPEN(freopen)
 FREOPEN(freopen64)
 
-WRAP(int, fclose, (FILE * file)) {
-    const Next* libc = next();
-    if (is_served_stream(file)) return libc->fclose(file);
-    Stream* stream = forget_stream(file);
-    const int fd = fileno_unlocked(file);
-    release_device_file(fd);
-    forget(fd);
-    const int result = libc->fclose(file);
-    free_stream(stream);
-    return result;
-}
+#define FCLOSE(name)                                         \
+    WRAP(int, name, (FILE * file)) {                         \
+        const Next* libc = next();                           \
+        if (is_served_stream(file)) return libc->name(file); \
+        Stream* stream = forget_stream(file);                \
+        const int fd = fileno_unlocked(file);                \
+        release_device_file(fd);                             \
+        forget(fd);                                          \
+        const int result = libc->name(file);                 \
+        free_stream(stream);                                 \
+        return result;                                       \
+    }
+FCLOSE(fclose)
+FCLOSE(pclose)  // it closes any stream
 
 // As fopen(3) and fclose(3) by inner calls.
 WRAP(FILE*, setmntent, (const char* path, const char* mode)) {

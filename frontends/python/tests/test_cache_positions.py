@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from caching import making, needs_cache, settled
+from caching import making, needs_cache, settled, write
 from preloading import compiled
 
 pytestmark = needs_cache
@@ -90,3 +90,54 @@ def test_no_bytes_are_given_twice(tmp_path: Path, sharing: str, ways: str) -> No
             words = [program, path, str(RECORDS), sharing, *ways.split()]
             done = cache.run(*words, check=False)
             assert done.stdout == "0 twice, 0 lost\n", done
+
+
+# Descriptors that functions of libc close or replace by inner calls. Each is a cached file before.
+CLOSED = """
+#include <dirent.h>
+#include <pty.h>
+#include <utmp.h>
+static char byte;
+static int cached(const char* path) {
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0 && pread(fd, &byte, 1, 0) == 1 && pread(fd, &byte, 1, 1) == 1);
+    return fd;
+}
+static int is_terminal(int fd) { return pread(fd, &byte, 1, 0) == -1 && errno == ESPIPE; }
+int main(int count, char** words) {
+    int status, pty, fd = cached(words[1]);
+    FILE* file = fdopen(fd, "r");
+    CHECK(file && setvbuf(file, 0, _IONBF, 0) == 0);
+    pclose(file);
+    DIR* folder = opendir("/");
+    CHECK(folder && dirfd(folder) == fd);
+    CHECK(pread(fd, &byte, 1, 0) == -1 && errno == EISDIR);
+    close(0);
+    CHECK(cached(words[1]) == 0);
+    pid_t child = forkpty(&pty, 0, 0, 0);
+    if (child == 0) _exit(is_terminal(0) ? 0 : 1);
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    CHECK(is_terminal(pty));
+    int terminal;
+    CHECK(openpty(&pty, &terminal, 0, 0, 0) == 0);
+    child = fork();
+    if (child == 0) {
+        setsid();
+        if (pread(0, &byte, 1, 0) != 1 || login_tty(terminal) != 0) _exit(1);
+        _exit(is_terminal(0) ? 0 : 2);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(pread(0, &byte, 1, 0) == 1);
+    puts("done");
+    return 0;
+}
+"""
+
+
+def test_what_libc_closes_by_inner_calls_is_forgotten(tmp_path: Path) -> None:
+    with making(tmp_path, "cpu") as cache:
+        program = compiled(tmp_path, "closed", CLOSED, "-lutil")
+        write(cache.folder / "a", 100_000)
+        cache.serve()
+        done = cache.run(program, cache.folder / "a", check=False)
+        assert done.stdout == "done\n", done
