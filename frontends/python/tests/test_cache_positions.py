@@ -87,7 +87,7 @@ def test_no_bytes_are_given_twice(tmp_path: Path, sharing: str, ways: str) -> No
         settled()
         cache.serve()
         for _ in range(3):
-            words = [program, path, str(RECORDS), sharing, *ways.split()]
+            words = [str(program), str(path), str(RECORDS), sharing, *ways.split()]
             done = cache.run(*words, check=False)
             assert done.stdout == "0 twice, 0 lost\n", done
 
