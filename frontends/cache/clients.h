@@ -80,6 +80,8 @@ private:
     static void retire(Entry& entry, int change);
     cache_protocol::CacheReply pass(const cache_protocol::CacheRequest& request, const Key& key,
                                     int process);
+    cache_protocol::CacheReply told_reply(const cache_protocol::CacheRequest& request,
+                                          const Key& key, const std::shared_ptr<Entry>& entry);
     void hold(const Key& key, int process);
     void release(const Key& key, int process);
     void make_room();

@@ -258,7 +258,7 @@ CacheReply ReadFiles::pass(const CacheRequest& request, const Key& key, int proc
     const auto entry = find(key);
     if (entry == nullptr || take_out(key, entry)) return {};
     if (request.writes == cache_protocol::kPassHeld) release(key, process);
-    const Status status = entry->file.flush();
+    const Status status = entry->file.flush(nullptr);
     return error_reply(status.ok() ? EAGAIN : status.error_number());
 }
 
@@ -311,11 +311,11 @@ CacheReply ReadFiles::change(const CacheRequest& request, int process) {
     if (request.kind == Request::kClose) {
         if (entry == nullptr) return {};
         (void)take_out(key, entry);
-        return error_reply(entry->file.flush().error_number());
+        return error_reply(entry->file.flush(nullptr).error_number());
     }
-    if (entry == nullptr)
-        return error_reply(
-            request.kind == Request::kGrant || request.kind == Request::kSync ? ESTALE : 0);
+    if (request.kind == Request::kSync || request.kind == Request::kError)
+        return told_reply(request, key, entry);
+    if (entry == nullptr) return error_reply(request.kind == Request::kGrant ? ESTALE : 0);
     CacheReply reply{};
     if (request.kind == Request::kGrant) {
         const std::shared_lock lock(entry->granting);
@@ -323,13 +323,23 @@ CacheReply ReadFiles::change(const CacheRequest& request, int process) {
         const auto granted = entry->file.grant(request.offset, request.size);
         reply.error = granted.status().error_number();
         if (granted.ok()) reply.size = granted.value();
-    } else if (request.kind == Request::kSync) {
-        reply.error = entry->file.sync(request.size != 0).error_number();
-    } else if (request.kind == Request::kFlush) {
-        reply.error = entry->file.flush().error_number();
     } else {
-        reply.error = entry->file.finish().error_number();
+        reply.error = entry->file.flush(nullptr).error_number();
     }
+    return reply;
+}
+
+// Answers a sync or a close, which tell the program's descriptor what it does not know of errors.
+CacheReply ReadFiles::told_reply(const CacheRequest& request, const Key& key,
+                                 const std::shared_ptr<Entry>& entry) {
+    uint64_t told = request.offset;
+    const bool syncs = request.kind == Request::kSync;
+    const Status status = entry == nullptr ? cache_.take_error(key.first, key.second, &told)
+                          : syncs          ? entry->file.sync(request.size != 0, &told)
+                                           : entry->file.finish(&told);
+    const bool below = entry == nullptr && syncs && status.ok();  // the program syncs it there
+    CacheReply reply = error_reply(below ? ESTALE : status.error_number());
+    reply.size = told;
     return reply;
 }
 
@@ -348,7 +358,8 @@ void ReadFiles::broken(int descriptor) {
     }
     if (entry != nullptr) {
         entry->file.publish(CachedFile::Readable::kNo);
-        (void)entry->file.flush();  // with a log of writes nothing is replayed over the change
+        (void)entry->file.flush(
+            nullptr);  // with a log of writes nothing is replayed over the change
     }
     Leases::give_up(descriptor);
 }
@@ -408,7 +419,7 @@ bool ReadFiles::take_out(const Key& key, const std::shared_ptr<Entry>& entry) {
         // It leaves the table last: a thread that finds it there until then waits for the same.
         retire(*entry, 1);
         entry->file.end_grants();
-        if (!entry->file.flush().ok()) {
+        if (!entry->file.flush(nullptr).ok()) {
             retire(*entry, -1);
             return false;
         }

@@ -381,6 +381,11 @@ bool set_cache_socket(const char* path, size_t size, bool writes) {
 
 const CacheMapping* cache_by_number(uint32_t number) { return &mappings[number]; }
 
+uint64_t last_error_number() {
+    const CacheMapping* last = last_mapping();
+    return last == nullptr ? 0 : last->reader.table.head->error_count.load();
+}
+
 const CacheMapping* current_cache() {
     if (ended.load(std::memory_order_relaxed)) return nullptr;
     if (const CacheMapping* joined = joined_cache(); joined != nullptr) return joined;

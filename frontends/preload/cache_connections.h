@@ -33,6 +33,8 @@ bool set_cache_socket(const char* path, size_t size, bool writes);
 // thread connects just now.
 const CacheMapping* current_cache();
 const CacheMapping* cache_by_number(uint32_t number);
+// Returns the number of the last error of a write-back; 0: this program is not connected.
+uint64_t last_error_number();
 // Asks the service of `cache`, with a descriptor if it is not -1. Waits where many threads ask at
 // once. Returns false if there is no answer within some seconds, or the service has ended.
 bool ask_cache(const CacheMapping& cache, cache_protocol::CacheRequest request, int descriptor,

@@ -59,6 +59,8 @@ struct alignas(64) CachedFile {
     std::atomic<uint32_t> turn{0};         // of kTurn, for the next value of `position`
     std::atomic<uint64_t> device{0}, inode{0};
     std::atomic<uint64_t> shown_device{0};  // as fstat(2) tells it: that of a mount is another
+    // The last error of write-backs that it was told, or that there was at its open; 0: not known.
+    std::atomic<uint64_t> told{0};
 
     // Makes this the state of a file in a slot of a mapping.
     void use(uint32_t its_slot, uint64_t its_device, uint64_t its_inode, uint32_t mapping,

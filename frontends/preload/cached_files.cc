@@ -363,12 +363,14 @@ void cached_opened(int fd, bool by_stdio) {
                  !has_started()                   ? kKernelsForGood
                  : by_stdio || fd <= kStandardMax ? kStdios
                                                   : kKernels);
+    file->told.store(last_error_number());
     if (!internal::writing_back) return;
     // libc's own writes, of a shell's echo as of stdio, are not wrapped: what the cache has of a
     // file that is not written by grants must be in it before.
     const int error = errno;
     const int flags = kernel::fcntl(fd, F_GETFL, nullptr);
     if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY) (void)is_served(fd, *file);
+    if (file->told.load() == 0) file->told.store(last_error_number());  // it has just connected
     errno = error;
 }
 
@@ -421,6 +423,13 @@ void forget_cached(int fd) {
     file->state.store(kUnknown);
     file->rest.store(0);
     file->has_written.store(false);
+    file->told.store(0);
+}
+
+void copy_told(int from, int to) {
+    CachedFile *source = file_at(from), *target = file_at(to);
+    if (internal::caching.load(std::memory_order_relaxed) && source != nullptr && target != nullptr)
+        target->told.store(source->told.load());
 }
 
 void distrust_cached(int fd) {

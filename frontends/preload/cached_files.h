@@ -50,7 +50,10 @@ bool is_cached_folder(const char* start);
 bool is_cached_file(int fd);
 // A descriptor gets another meaning.
 void forget_cached(int fd);
-// The same in a child of vfork, which has its parent's memory: the parent asks for the file again.
+// `to` is a copy of a descriptor: it knows of the same errors.
+void copy_told(int from, int to);
+// As forget_cached() in a child of vfork, which has its parent's memory: the parent asks for the
+// file again.
 void distrust_cached(int fd);
 // Gives the position of a descriptor to the kernel, for a call that looks at it. If it is
 // `for_good`, others may use the description from now on.

@@ -47,6 +47,18 @@ int ask_about(const CachedFile& file, CacheRequest request) {
     return ask_cache(cache_of(file), request, -1, &reply) ? reply.error : EIO;
 }
 
+// The same for a descriptor, which is told of errors of write-backs that it does not know. `from`
+// may be null.
+int ask_for_errors(const CachedFile& file, CacheRequest request, CachedFile* from) {
+    CacheReply reply;
+    const uint64_t told = from == nullptr ? 0 : from->told.load();
+    // One that was opened by another program is told only what nobody was told.
+    request.offset = told == 0 ? UINT64_MAX : told;
+    if (!ask_cache(cache_of(file), request, -1, &reply)) return EIO;
+    if (from != nullptr) from->told.store(reply.size);
+    return reply.error;
+}
+
 // Raises a time to the present, by the clock of the kernel's file systems.
 void note_time(std::atomic<int64_t>& mtime_ns) {
     timespec now{};
@@ -171,6 +183,18 @@ bool find_known(dev_t device, ino_t inode, CachedFile* found) {
     return true;
 }
 
+// Finds a file that is no longer in the table, if there was an error of a write-back since its
+// descriptor was opened.
+bool may_have_failed(const struct stat& status, const CachedFile* file, CachedFile* found) {
+    if (file == nullptr || last_error_number() <= file->told.load()) return false;
+    const CacheMapping* cache = current_cache();
+    if (cache == nullptr) return false;
+    found->cache.store(cache->number);
+    found->device.store(status.st_dev);
+    found->inode.store(status.st_ino);
+    return true;
+}
+
 bool may_write(int fd) {
     const int flags = kernel::fcntl(fd, F_GETFL, nullptr);
     return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
@@ -291,14 +315,15 @@ int internal::sync_cached(int fd, bool data_only) {
     struct stat status;
     CachedFile known;
     if (kernel::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) ||
-        !find_known(status.st_dev, status.st_ino, &known))
+        !(find_known(status.st_dev, status.st_ino, &known) ||
+          may_have_failed(status, file, &known)))
         return static_cast<int>(kNotCached);
     CacheRequest request = request_of(known, Request::kSync);
     request.size = data_only ? 1 : 0;
     const auto& marks = cache_of(known).reader.marks;
     const bool was_live = marks.live();
     const bool had_written = file != nullptr && file->has_written.exchange(false);
-    const int failure = ask_about(known, request);
+    const int failure = ask_for_errors(known, request, file);
     // Killed meanwhile, or with what another descriptor has written.
     if (failure != 0 && marks.killed() && (was_live || has_lost_any(known))) {
         errno = EIO;
@@ -472,7 +497,7 @@ int internal::close_error(int fd) {
     if (file == nullptr || !file->has_written.load()) return 0;
     if (has_lost(*file)) return EIO;
     const int error = errno;
-    const int failure = ask_about(*file, request_of(*file, Request::kError));
+    const int failure = ask_for_errors(*file, request_of(*file, Request::kError), file);
     errno = error;
     return failure;
 }

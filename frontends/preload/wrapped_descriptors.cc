@@ -23,6 +23,13 @@ int opened(int fd) {
     return fd;
 }
 
+// The same for a copy of a descriptor.
+int copied(int from, int fd) {
+    if (fd != from) forget(fd);
+    if (fd >= 0 && fd != from) copy_told(from, fd);
+    return fd;
+}
+
 // The same for a descriptor whose open file description is not shared.
 int opened_alone(int fd) {
     forget(fd);
@@ -142,17 +149,17 @@ WRAP(int, open_by_handle_at, (int mount, file_handle* handle, int flags)) {
 WRAP(int, dup, (int fd)) {
     const Next* libc = next();
     give_position(fd, true);
-    return opened(libc->dup(fd));
+    return copied(fd, libc->dup(fd));
 }
-#define DUP(name, parameters, arguments)         \
-    WRAP(int, name, parameters) {                \
-        const Next* libc = next();               \
-        if (from != to) release_device_file(to); \
-        give_positions_in_child();               \
-        give_position(from, true);               \
-        /* libc's own writes go there */         \
-        if (to <= 2) pass_cached(from, true);    \
-        return opened(libc->name arguments);     \
+#define DUP(name, parameters, arguments)           \
+    WRAP(int, name, parameters) {                  \
+        const Next* libc = next();                 \
+        if (from != to) release_device_file(to);   \
+        give_positions_in_child();                 \
+        give_position(from, true);                 \
+        /* libc's own writes go there */           \
+        if (to <= 2) pass_cached(from, true);      \
+        return copied(from, libc->name arguments); \
     }
 DUP(dup2, (int from, int to), (from, to))
 DUP(__dup2, (int from, int to), (from, to))
@@ -202,7 +209,7 @@ FADVISE(posix_fadvise64)
             return libc->name(fd, command, argument);         \
         give_positions_in_child();                            \
         give_position(fd, true);                              \
-        return opened(libc->name(fd, command, argument));     \
+        return copied(fd, libc->name(fd, command, argument)); \
     }
 
 FCNTL(fcntl)

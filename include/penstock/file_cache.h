@@ -138,9 +138,17 @@ public:
     // the rest of a chunk must be read; ENOSPC, EDQUOT or EFBIG where storage has no room, which it
     // is asked for first. Returns `size`; fewer where there was room for fewer.
     [[nodiscard]] Result<uint64_t> write(const void* from, uint64_t size, uint64_t offset) const;
-    // Writes back what is dirty, and makes it durable. Errors: that of a write-back since the last
-    // sync(), which is told once; then the bytes are still dirty, and a later sync() tries again.
+    // Writes back what is dirty, and makes it durable. Errors: that of a write-back since the file
+    // was opened here; each handle of the file is told of it once, and copies are one handle. Then
+    // the bytes are still dirty, and a later sync() tries again.
     Status sync(bool data_only = false) const;
+    // The same for a handle that the caller keeps elsewhere, as for another process. `told` has the
+    // number of the last error that it was told, or that there was when it was opened
+    // (abi/chunk_table.h), and gets that of the present one. Null: no handle is told, and errors
+    // are those of this call.
+    Status sync(bool data_only, uint64_t* told) const;
+    Status flush(uint64_t* told) const;
+    Status finish(uint64_t* told) const;
     // Writes back what is dirty, without waiting for the disk. Errors as sync().
     Status flush() const;
     // Cuts the file off at `size`, or extends it with zeros.
@@ -152,7 +160,7 @@ public:
     // Storage that can promise room has done so when write() returned, and then nothing waits.
     // Errors as flush().
     Status finish() const;
-    // Returns the error of a write-back since the last sync(), and forgets it. Never blocks.
+    // Returns the error of a write-back that this handle was not told yet. Never blocks.
     Status take_error() const;
     // Returns a number that changes when another program's change of the file below was seen.
     [[nodiscard]] uint64_t version() const;
@@ -274,6 +282,9 @@ public:
     [[nodiscard]] Result<uint64_t> grow(uint64_t size) const;
     [[nodiscard]] FileCacheStatistics statistics() const;
     [[nodiscard]] SharedFileCache shared() const;
+    // As CachedFile::take_error() for a handle that is kept elsewhere, of a file that nobody may
+    // have open here.
+    Status take_error(uint64_t device, uint64_t inode, uint64_t* told) const;
     // A process that wrote by grants has ended. `writer` is its number in them.
     void forget_writer(uint32_t writer) const;
 

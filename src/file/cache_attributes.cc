@@ -205,7 +205,7 @@ void CacheOfFiles::drop_unlinked(Lock& lock, Inode& inode) {
     lock.unlock();
     const Nameless now = nameless(writer >= 0 ? writer : reader);
     // The folder cannot be removed until it is closed, so it is written back now.
-    if (now == Nameless::kKeptByNfs) (void)sync(inode, false, false);
+    if (now == Nameless::kKeptByNfs) (void)sync_now(inode, false, false);
     lock.lock();
     if (now == Nameless::kYes && inode.handles == 1 && is_for_nobody(inode, now))
         forget_bytes(inode);
@@ -232,6 +232,8 @@ void CacheOfFiles::forget_bytes(Inode& inode) {
     inode.space.reserved_end = 0;  // storage frees all
     if (chunks_.dirty_count() == 0) dirty_since_ns_ = 0;
     inode.error = {};
+    inode.error_number = 0;
+    inode.error_told = true;
     end_failure(inode);
     inode.mtime_ns = inode.ctime_ns = 0;
     inode.racy = true;  // a new file may get its number at once
@@ -244,7 +246,8 @@ Status CacheOfFiles::allocate(Inode& inode, const FileBelow& below, int mode, ui
     Lock lock(mutex_, std::defer_lock);
     for (;;) {
         // Nothing that the log has of the file may come back behind this.
-        Status status = log_ == nullptr ? sync(inode, false, false) : sync_to_storage(inode, false);
+        Status status = log_ == nullptr ? sync_now(inode, false, false)
+                                        : sync_to_storage(inode, false);
         if (!status.ok()) return status;
         lock.lock();
         while (inode.writing > 0) changed_.wait(lock);
@@ -275,15 +278,10 @@ Status CacheOfFiles::allocate(Inode& inode, const FileBelow& below, int mode, ui
     return error == 0 ? Status{} : Status{error, "fallocate", "storage cannot do so"};
 }
 
-Status CacheOfFiles::take_error(Inode& inode) {
-    const Lock lock(mutex_);
-    return std::exchange(inode.error, {});
-}
-
 Status CacheOfFiles::refresh(Inode& inode, const FileBelow& below) {
     constexpr int kTriesMax = 16;
     for (int tries = 0; tries < kTriesMax; ++tries) {
-        if (Status status = sync(inode, false, false); !status.ok()) return status;
+        if (Status status = sync_now(inode, false, false); !status.ok()) return status;
         uint64_t version = 0;
         {
             const std::lock_guard lock(mutex_);

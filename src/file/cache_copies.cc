@@ -100,7 +100,7 @@ Result<uint64_t> CacheOfFiles::write_chunks(Lock& lock, Inode& inode, const std:
                                             uint64_t size, uint64_t offset) {
     if (offset % chunk_size() != 0) return uint64_t{0};
     const uint64_t number = offset / chunk_size();
-    const uint64_t most = dirty_size_max() / chunk_size(), dirty = waiting_count(inode);
+    const uint64_t most = own_dirty_max(inode) / chunk_size(), dirty = own_dirty_count(inode);
     const uint64_t room = most > dirty ? most - dirty + 1 : 1;  // one may go beyond
     const auto wanted = static_cast<size_t>(
         std::min<uint64_t>({size / chunk_size(), kCopyMax, room}));

@@ -374,7 +374,8 @@ bool CacheOfFiles::lose_chunk(ChunkId id) {
 // Tells the loss of dirty bytes to the next sync. The file ends where storage and what is still
 // dirty end.
 void CacheOfFiles::tell_loss(Inode& inode) {
-    inode.error = {EIO, "file cache", "a device was lost with bytes that were not written yet"};
+    note_error(inode,
+               {EIO, "file cache", "a device was lost with bytes that were not written yet"});
     const uint64_t end = std::max(inode.below.size, chunks_.dirty_end_of(inode.id));
     if (end < inode.size) set_size(inode, end);
     if (inode.handles == 0) unused_.push_back(inode.id);

@@ -2,6 +2,7 @@
 // go to storage as before, and are tried again by a thread of their own, after pauses that grow.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/clock.h"
 #include "file/cache_of_files.h"
@@ -31,11 +32,43 @@ uint64_t milliseconds_since(uint64_t time_ns, uint64_t now_ns) {
 
 }  // namespace
 
+// Notes an error that each handle is to be told of that is open now.
+void CacheOfFiles::note_error(Inode& inode, const Status& status) {
+    inode.error = status;
+    inode.error_number = ++error_count_;
+    inode.error_told = false;
+    if (shared_ != nullptr) shared_->set_error_count(error_count_);
+}
+
+// Returns the error that a handle has not been told. One that no handle has been told is told to
+// the first that asks, though it was opened later. Requires mutex_.
+Status CacheOfFiles::tell_error(Inode& inode, uint64_t* told) {
+    const uint64_t known = std::exchange(*told, error_count_);
+    if (inode.error_number <= known && inode.error_told) return {};
+    inode.error_told = true;
+    return inode.error;
+}
+
+Status CacheOfFiles::take_error(Inode& inode, uint64_t* told) {
+    const Lock lock(mutex_);
+    return tell_error(inode, told);
+}
+
+Status CacheOfFiles::take_error(uint64_t device, uint64_t inode, uint64_t* told) {
+    const Lock lock(mutex_);
+    const auto found = inodes_.find({device, inode});
+    const bool known = found != inodes_.end() && found->second != nullptr;
+    if (known) return tell_error(*found->second, told);
+    *told = error_count_;
+    return {};
+}
+
 // Notes that a write-back has failed. `oldest_ns` is when the oldest of its bytes was written.
 // Returns whether this is news.
 bool CacheOfFiles::note_failure(Inode& inode, const Status& status, uint64_t oldest_ns) {
     ++counts_.write_errors;
-    inode.error = last_error_ = status;
+    note_error(inode, status);
+    last_error_ = status;
     const bool is_new = !inode.failing.has_value();
     if (is_new) {
         inode.failing.emplace().since_ns = oldest_ns;

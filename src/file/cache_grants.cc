@@ -45,6 +45,10 @@ Result<uint64_t> CacheOfFiles::grant(Inode& inode, uint64_t size, uint64_t offse
             changed_.wait(lock);
             continue;
         }
+        // The program asks the kernel then.
+        if (has_much_failed())
+            return done > 0 ? Result<uint64_t>(done)
+                            : Status{ENOSPC, "file cache", "too much of it cannot be written"};
         begin_promising(lock, inode);
         const auto granted = grant_one(lock, inode, size - done, offset + done);
         end_promising(inode);

@@ -154,11 +154,9 @@ void CacheOfFiles::look_for_changes(Lock& lock, Inode& inode) {
 }
 
 // Makes a file durable in the log. Returns false if storage must do so instead.
-bool CacheOfFiles::sync_to_log(Lock& lock, Inode& inode, bool data_only, Status* status) {
+bool CacheOfFiles::sync_to_log(Lock& lock, Inode& inode, bool data_only) {
     if (!data_only) look_for_changes(lock, inode);
     collect(inode.id);
-    *status = std::exchange(inode.error, {});
-    if (!status->ok()) return true;
     while (inode.truncating) changed_.wait(lock);
     if (!logs(inode) || inode.log.unlogged != inode.log.stored) return false;
     std::vector<ChunkId> chunks;
@@ -330,7 +328,7 @@ Status CacheOfFiles::store_logged(Lock& lock, Inode& inode, size_t half) {
             inode.log.stored = std::max(inode.log.stored, unlogged);
         } else {
             inode.log.lost = true;
-            inode.error = status;
+            note_error(inode, status);
         }
     }
     if (--inode.handles == 0) close_idle_files(lock, inode);

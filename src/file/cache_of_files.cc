@@ -23,7 +23,9 @@ CacheOfFiles::CacheOfFiles(const FileCacheOptions& options)
     : options_(options),
       memory_(options.devices, uint64_t{kSlabChunks} * options.chunk_size),
       chunks_({.chunk_size = options.chunk_size, .slab_chunks = kSlabChunks}),
-      lost_(options.devices.size()) {}
+      lost_(options.devices.size()),
+      error_count_(static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch() /
+                                         std::chrono::nanoseconds(1))) {}
 
 Result<std::shared_ptr<CacheOfFiles>> CacheOfFiles::create(const FileCacheOptions& options) {
     const bool power = (options.chunk_size & (options.chunk_size - 1)) == 0;
@@ -193,10 +195,8 @@ void CacheOfFiles::close(Inode& inode) {
     if (inode.handles == 1) drop_unlinked(lock, inode);
     if (options_.write_on_close || are_many_idle()) {
         lock.unlock();
-        const Status status = sync(inode, false, false);
+        (void)sync(inode, false, false, nullptr);  // other handles are told of an error
         lock.lock();
-        // What this handle is not told, another one is.
-        if (!status.ok() && inode.handles > 1 && inode.error.ok()) inode.error = status;
     }
     if (inode.handles == 1 && shared_ != nullptr) withdraw_all(inode, 0, ~0ull);
     if (inode.handles == 1) readahead_->forget(inode.id);
@@ -406,12 +406,19 @@ Result<uint64_t> CacheOfFiles::write_some(Lock& lock, Inode& inode, const FileBe
     return written.value() ? part : 0;
 }
 
-Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
+Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only, uint64_t* told) {
+    const Status status = sync_now(inode, durable, data_only);
+    if (told == nullptr) return status;
+    const Status earlier = take_error(inode, told);
+    return status.ok() ? earlier : status;
+}
+
+// Errors: those of this call.
+Status CacheOfFiles::sync_now(Inode& inode, bool durable, bool data_only) {
     if (log_ == nullptr) return store(inode, durable, data_only);
     {
         Lock lock(mutex_);
-        Status status;
-        if (durable && sync_to_log(lock, inode, data_only, &status)) return status;
+        if (durable && sync_to_log(lock, inode, data_only)) return {};
         if (!durable && !inode.log.is_logged()) {
             lock.unlock();
             return store(inode, false, data_only);
@@ -426,14 +433,15 @@ Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
 Status CacheOfFiles::store(Inode& inode, bool durable, bool data_only, uint64_t* sequence) {
     Lock lock(mutex_);
     collect(inode.id);
+    const uint64_t before = inode.error_number;
     const auto is_being_cut = [&] { return sequence != nullptr && inode.truncating; };
-    while (is_being_cut() ||
-           ((chunks_.dirty_of(inode.id) > 0 || inode.log.appending > 0) && inode.error.ok())) {
+    while (is_being_cut() || ((chunks_.dirty_of(inode.id) > 0 || inode.log.appending > 0) &&
+                              inode.error_number == before)) {
         // Another thread may have it all under way.
         if (is_being_cut() || !write_back(lock, &inode)) changed_.wait(lock);
     }
     if (sequence != nullptr) *sequence = inode.log.last;
-    const Status error = std::exchange(inode.error, {});
+    const Status error = inode.error_number == before ? Status{} : inode.error;
     const File file = inode.writer.descriptor >= 0 ? inode.writer.file : inode.reader.file;
     const uint64_t unlogged = inode.log.unlogged;
     lock.unlock();
@@ -445,6 +453,7 @@ Status CacheOfFiles::store(Inode& inode, bool durable, bool data_only, uint64_t*
         inode.log.stored = std::max(inode.log.stored, unlogged);
     else if (inode.log.is_ahead())
         inode.log.lost = true;  // storage tells such an error once, and has lost the bytes
+    if (!status.ok()) note_error(inode, status);
     return status;
 }
 

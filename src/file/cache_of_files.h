@@ -96,7 +96,11 @@ struct Inode {
     std::optional<Failing> failing;
     unsigned hanging = 0;      // calls on the file below that do not return (cache_writers.cc)
     FileBelow reader, writer;  // of some handle, until the last is closed and nothing is dirty
-    Status error;              // of a write-back, until a sync tells it
+    // The last error of a write-back, and its number among all (CacheOfFiles::error_count()); 0:
+    // there was none. Each handle that was open then is told of it once.
+    Status error;
+    uint64_t error_number = 0;
+    bool error_told = true;  // to some handle: one that is opened later need not know
     SpaceBelow space;
     LogState log;  // only with a log of writes
 };
@@ -113,7 +117,9 @@ public:
                           uint64_t offset);
     Result<uint64_t> write(Inode& inode, const FileBelow& below, const std::byte* from,
                            uint64_t size, uint64_t offset);
-    Status sync(Inode& inode, bool durable, bool data_only);
+    // `told` is the number of the last error that the caller knows, and gets the present one. Null:
+    // the caller tells no program, and learns only of errors of this call.
+    Status sync(Inode& inode, bool durable, bool data_only, uint64_t* told);
     Status truncate(Inode& inode, const File& file, uint64_t size);
     Status revalidate(Inode& inode, const FileBelow& below);
     Status refresh(Inode& inode, const FileBelow& below);
@@ -127,8 +133,12 @@ public:
     void end_grants(Inode& inode);
     void forget_writer(uint32_t writer);
     Status allocate(Inode& inode, const FileBelow& below, int mode, uint64_t offset, uint64_t size);
-    Status take_error(Inode& inode);
-    Status finish(Inode& inode);
+    Status take_error(Inode& inode, uint64_t* told);
+    Status take_error(uint64_t device, uint64_t inode, uint64_t* told);
+    Status finish(Inode& inode, uint64_t* told);
+    // Returns the number of the last error of a write-back. Those of a cache that is made later are
+    // higher.
+    [[nodiscard]] uint64_t error_count() const { return error_count_; }
     [[nodiscard]] uint64_t version_of(const Inode& inode) const;
     Status stat(int descriptor, struct stat* out);
     void forget_nameless(int descriptor);
@@ -189,7 +199,10 @@ private:
     [[nodiscard]] std::byte* address(ChunkId id) const;
     [[nodiscard]] uint64_t chunk_size() const { return options_.chunk_size; }
     [[nodiscard]] uint64_t dirty_size_max() const;
-    [[nodiscard]] uint64_t waiting_count(const Inode& inode) const;
+    [[nodiscard]] uint64_t failed_size_max() const;
+    [[nodiscard]] uint64_t own_dirty_max(const Inode& inode) const;
+    [[nodiscard]] uint64_t own_dirty_count(const Inode& inode) const;
+    [[nodiscard]] bool has_much_failed() const;
     [[nodiscard]] bool too_much_dirty(const Inode& inode) const;
     [[nodiscard]] bool much_dirty() const;
     void set_size(Inode& inode, uint64_t size);
@@ -253,6 +266,8 @@ private:
     void write_back_run(Lock& lock, std::span<const ChunkId> run);
     Status write_run(Inode& inode, std::span<const ChunkId> run, uint64_t size);
     // ---- Files that cannot be written
+    void note_error(Inode& inode, const Status& status);
+    Status tell_error(Inode& inode, uint64_t* told);
     bool note_failure(Inode& inode, const Status& status, uint64_t oldest_ns);
     void end_failure(Inode& inode);
     [[nodiscard]] Status failure_of(chunk_cache::FileId file) const;
@@ -341,7 +356,7 @@ private:
     void end_logging(Inode& inode, std::span<const ToLog> pieces, const Status& status);
     [[nodiscard]] std::string path_in_log(const Inode& inode) const;
     void look_for_changes(Lock& lock, Inode& inode);
-    bool sync_to_log(Lock& lock, Inode& inode, bool data_only, Status* status);
+    bool sync_to_log(Lock& lock, Inode& inode, bool data_only);
     Status forget_in_log(Inode& inode, uint64_t sequence);
     Status sync_to_storage(Inode& inode, bool data_only);
     Status truncate_in_log(Inode& inode, uint64_t size);
@@ -360,6 +375,7 @@ private:
     Status give_up_log();
     void drain();
     Status store(Inode& inode, bool durable, bool data_only, uint64_t* sequence = nullptr);
+    Status sync_now(Inode& inode, bool durable, bool data_only);
     // ---- The memory of devices
     [[nodiscard]] uint64_t slab_size() const { return uint64_t{kSlabChunks} * chunk_size(); }
     [[nodiscard]] std::vector<uint32_t> by_free_memory() const;
@@ -420,7 +436,8 @@ private:
     std::map<uint64_t, SpaceRules> rules_;        // of the file systems below, by device
     std::vector<bool> lost_;  // of each device: its memory cannot be used any more
     FileCacheStatistics counts_;
-    Status last_error_;                         // of a write-back
+    Status last_error_;  // of a write-back
+    std::atomic<uint64_t> error_count_;
     uint64_t dirty_since_ns_ = 0;               // 0: nothing is dirty
     std::vector<uint64_t> dirtied_ns_;          // of each chunk: when it became dirty
     std::multiset<uint64_t> writing_since_ns_;  // the same of runs that are being written
@@ -456,8 +473,17 @@ struct FileInCache {
     FileBelow below;
     bool reads = false, writes = false;
     Inode* inode = nullptr;
+    std::atomic<uint64_t> told = cache->error_count();  // what it knows of errors of write-backs
 
     ~FileInCache() { cache->close(*inode); }
+    // Makes a call that may tell an error.
+    template <class Call>
+    Status tell(Call call) {
+        uint64_t known = told;
+        const Status status = call(&known);
+        told = known;
+        return status;
+    }
 };
 
 }  // namespace penstock::file

@@ -23,6 +23,9 @@ using chunk_cache::State;
 
 constexpr int kReadTriesMax = 3;  // of chunks whose file is cut off meanwhile
 
+// Bytes that cannot be written have this share of all memory, and a file of it this one.
+constexpr uint64_t kShareFailed = 8, kShareFailedFile = 4;
+
 constexpr uint64_t kBegunMin = 512 << 10;  // bytes of a run for which a disk is worth starting
 
 }  // namespace
@@ -146,16 +149,34 @@ uint64_t CacheOfFiles::dirty_size_max() const {
     return options_.dirty_size_max != 0 ? options_.dirty_size_max : all / 4;
 }
 
-// Returns how many chunks count for a writer of a file. What cannot be written counts apart, so
-// that it does not hold up the writers of other files.
-uint64_t CacheOfFiles::waiting_count(const Inode& inode) const {
-    const uint64_t apart = chunks_.aside_count();
-    return inode.failing.has_value() ? apart : chunks_.dirty_count() - apart;
+// Returns how much memory the bytes may take that cannot be written.
+uint64_t CacheOfFiles::failed_size_max() const {
+    const uint64_t all = uint64_t{chunks_.open_slabs()} * slab_size();
+    return std::min(dirty_size_max() / 2, all / kShareFailed);
 }
 
-// Writers wait for write-backs.
+// From then on writes go to storage at once, since those that it refuses would take more memory.
+bool CacheOfFiles::has_much_failed() const {
+    const uint64_t size = chunks_.aside_count() * chunk_size();
+    return size > 0 && size >= failed_size_max();
+}
+
+// The limit of dirty bytes for a writer of a file. A file that cannot be written has one of its
+// own, and does not hold up the writers of others.
+uint64_t CacheOfFiles::own_dirty_max(const Inode& inode) const {
+    return inode.failing.has_value() ? failed_size_max() / kShareFailedFile : dirty_size_max();
+}
+
+// Returns how many chunks count for it.
+uint64_t CacheOfFiles::own_dirty_count(const Inode& inode) const {
+    return inode.failing.has_value() ? chunks_.dirty_of(inode.id)
+                                     : chunks_.dirty_count() - chunks_.aside_count();
+}
+
+// Writers wait for write-backs, and those of a file that cannot be written get the error.
 bool CacheOfFiles::too_much_dirty(const Inode& inode) const {
-    return waiting_count(inode) * chunk_size() > dirty_size_max();
+    return own_dirty_count(inode) * chunk_size() > own_dirty_max(inode) ||
+           (inode.failing.has_value() && has_much_failed());
 }
 
 // The thread writes back what is oldest, so that writers need not wait.

@@ -25,6 +25,7 @@ Status CacheOfFiles::share() {
     auto shared = SharedTable::create(options_.chunk_size, chunk_count);
     if (!shared.ok()) return shared.status();
     shared_ = std::move(shared.value());
+    shared_->set_error_count(error_count_);
     (window_ != nullptr ? window_->chunks() : chunks_).set_publisher(shared_.get());
     return {};
 }

@@ -240,7 +240,8 @@ Result<uint64_t> CacheOfFiles::write_if_promised(Lock& lock, Inode& inode, const
                                                  const std::byte* from, uint64_t size,
                                                  uint64_t offset) {
     begin_promising(lock, inode);
-    const uint64_t room = promise(lock, inode, below.descriptor, offset, size);
+    const uint64_t room = has_much_failed() ? 0
+                                            : promise(lock, inode, below.descriptor, offset, size);
     Result<uint64_t> some = uint64_t{0};
     if (room > 0) some = write_some(lock, inode, below, from, room, offset);
     end_promising(inode);
@@ -291,7 +292,7 @@ Status CacheOfFiles::empty(Lock& lock, Inode& inode) {
 
 // Does what the close of a written file needs: what storage has not promised to take is written
 // back. Some storage tells an error only when a descriptor of its own is closed.
-Status CacheOfFiles::finish(Inode& inode) {
+Status CacheOfFiles::finish(Inode& inode, uint64_t* told) {
     uint64_t unpromised = 0;
     FileBelow writer;
     {
@@ -299,13 +300,17 @@ Status CacheOfFiles::finish(Inode& inode) {
         if (shared_ != nullptr) collect(inode.id);  // what programs have written by grants
         unpromised = inode.space.unpromised;
         writer = inode.writer;
-        if (unpromised == inode.space.settled) return std::exchange(inode.error, {});
+        if (unpromised == inode.space.settled) return tell_error(inode, told);
     }
-    if (Status status = sync(inode, false, false); !status.ok()) return status;
+    if (Status status = sync(inode, false, false, told); !status.ok()) return status;
     const int copy = storage::system::fcntl(writer.descriptor, F_DUPFD_CLOEXEC, 0);
-    if (copy >= 0 && storage::system::close(copy) != 0 && errno != EINTR)
-        return {errno, "close", "storage has not taken what was written"};
+    const bool closed = copy < 0 || storage::system::close(copy) == 0 || errno == EINTR;
+    const Status status{errno, "close", "storage has not taken what was written"};
     const Lock lock(mutex_);
+    if (!closed) {
+        note_error(inode, status);
+        return tell_error(inode, told);
+    }
     inode.space.settled = std::max(inode.space.settled, unpromised);
     return {};
 }

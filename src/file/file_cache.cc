@@ -76,6 +76,9 @@ Result<uint64_t> FileCache::give_back(uint64_t size, std::chrono::milliseconds l
 }
 Result<uint64_t> FileCache::grow(uint64_t size) const { return cache_->grow(size); }
 FileCacheStatistics FileCache::statistics() const { return cache_->statistics(); }
+Status FileCache::take_error(uint64_t device, uint64_t inode, uint64_t* told) const {
+    return cache_->take_error(device, inode, told);
+}
 void FileCache::forget_writer(uint32_t writer) const { cache_->forget_writer(writer); }
 SharedFileCache FileCache::shared() const { return cache_->shared(); }
 
@@ -90,9 +93,17 @@ Result<uint64_t> CachedFile::write(const void* from, uint64_t size, uint64_t off
                                size, offset);
 }
 Status CachedFile::sync(bool data_only) const {
-    return file_->cache->sync(*file_->inode, true, data_only);
+    return file_->tell([&](uint64_t* told) { return sync(data_only, told); });
 }
-Status CachedFile::flush() const { return file_->cache->sync(*file_->inode, false, false); }
+Status CachedFile::sync(bool data_only, uint64_t* told) const {
+    return file_->cache->sync(*file_->inode, true, data_only, told);
+}
+Status CachedFile::flush() const {
+    return file_->tell([&](uint64_t* told) { return flush(told); });
+}
+Status CachedFile::flush(uint64_t* told) const {
+    return file_->cache->sync(*file_->inode, false, false, told);
+}
 Status CachedFile::truncate(uint64_t size) const {
     if (!file_->writes) return {EBADF, "truncate", "the file is not open for writing"};
     return file_->cache->truncate(*file_->inode, file_->below.file, size);
@@ -101,8 +112,16 @@ Status CachedFile::allocate(int mode, uint64_t offset, uint64_t size) const {
     if (!file_->writes) return {EBADF, "fallocate", "the file is not open for writing"};
     return file_->cache->allocate(*file_->inode, file_->below, mode, offset, size);
 }
-Status CachedFile::take_error() const { return file_->cache->take_error(*file_->inode); }
-Status CachedFile::finish() const { return file_->cache->finish(*file_->inode); }
+Status CachedFile::take_error() const {
+    return file_->tell(
+        [&](uint64_t* told) { return file_->cache->take_error(*file_->inode, told); });
+}
+Status CachedFile::finish() const {
+    return file_->tell([&](uint64_t* told) { return finish(told); });
+}
+Status CachedFile::finish(uint64_t* told) const {
+    return file_->cache->finish(*file_->inode, told);
+}
 uint64_t CachedFile::version() const { return file_->cache->version_of(*file_->inode); }
 uint64_t CachedFile::size() const { return file_->cache->size_of(*file_->inode); }
 Status CachedFile::revalidate() const {

@@ -341,6 +341,87 @@ TEST_F(FileCacheTest, AFullDiskIsToldOnceAndLosesNothing) {
     EXPECT_EQ(std::memcmp(&bytes_of(path)[60'000], "kept", 4), 0);
 }
 
+// As Linux does since 4.13: one that closes or syncs first takes the error from nobody.
+TEST_F(FileCacheTest, EachHandleIsToldOnceOfAFailedWriteBack) {
+    const std::string path = write_file("a", 10'000);
+    const CachedFile writer = open(path), other = open(path), reader = open(path, O_RDONLY);
+    CachedFile closed = open(path);
+    ASSERT_TRUE(writer.write("kept", 4, 60'000).ok());
+    {
+        const FileSizeLimit limit(20'000);
+        EXPECT_EQ(cache_.flush().error_number(), EFBIG);
+    }
+    const CachedFile late = open(path);  // before any handle was told
+    EXPECT_EQ(late.sync().error_number(), EFBIG);
+    const CachedFile later = open(path);
+    EXPECT_TRUE(later.sync().ok());
+    EXPECT_EQ(closed.finish().error_number(), EFBIG);
+    EXPECT_TRUE(closed.finish().ok());
+    closed = CachedFile();
+    for (const CachedFile* file : {&writer, &other, &reader}) {
+        EXPECT_EQ(file->sync().error_number(), EFBIG);
+        EXPECT_TRUE(file->sync().ok());
+        EXPECT_TRUE(file->take_error().ok());
+    }
+    const CachedFile copy = other;
+    ASSERT_TRUE(copy.write("more", 4, 60'000).ok());
+    {
+        const FileSizeLimit limit(20'000);
+        EXPECT_EQ(copy.sync().error_number(), EFBIG);
+        EXPECT_TRUE(other.take_error().ok());  // it is the same handle
+        EXPECT_EQ(writer.take_error().error_number(), EFBIG);
+        EXPECT_EQ(later.take_error().error_number(), EFBIG);
+    }
+    EXPECT_TRUE(writer.sync().ok());
+    uint64_t told = 0;  // of a handle that is kept elsewhere
+    EXPECT_EQ(writer.finish(&told).error_number(), EFBIG);
+    EXPECT_TRUE(writer.sync(false, &told).ok());
+}
+
+// Each file fails when it has brought less than the limit of dirty bytes, so that many together
+// took all memory.
+TEST_F(FileCacheTest, FilesThatCannotBeWrittenDoNotTakeAllMemory) {
+    constexpr uint64_t kFailedMax = kCacheSize / 8, kOwn = 60 * kChunk;
+    const auto bytes = some_bytes(kOwn, 1);
+    const std::string good = write_file("good", 100);
+    const CachedFile file = open(good);
+    std::vector<CachedFile> files;
+    for (int i = 0; i < 12; ++i) {
+        files.push_back(open(write_file(("bad" + std::to_string(i)).c_str(), 100)));
+        ASSERT_EQ(files.back().write(bytes.data(), kOwn, 60'000).value(), kOwn);
+        const FileSizeLimit limit(20'000);
+        (void)cache_.flush();
+        EXPECT_LE(cache_.statistics().dirty_size, kFailedMax + kOwn + kChunk);
+    }
+    const FileSizeLimit limit(20'000);
+    EXPECT_GE(cache_.statistics().dirty_size, kFailedMax);
+    EXPECT_EQ(files[0].write("x", 1, 60'000).status().error_number(), EFBIG);
+    for (uint64_t i = 0; i < 200; ++i) ASSERT_TRUE(file.write("good", 4, i * 50).ok());
+    EXPECT_EQ(std::memcmp(read(file, 4, 9'950).data(), "good", 4), 0);
+    const FileCacheStatistics before = cache_.statistics();
+    EXPECT_EQ(std::memcmp(read(file, 4, 9'950).data(), "good", 4), 0);
+    EXPECT_EQ(cache_.statistics().hits, before.hits + 1);
+}
+
+TEST_F(FileCacheTest, SparseBytesOfOneFileHoldUpNoOther) {
+    const std::string sparse = write_file("sparse", 100), good = write_file("good", 100);
+    const CachedFile bad = open(sparse), file = open(good);
+    EXPECT_EQ(bad.write("x", 1, uint64_t{1} << 61).status().error_number(), EFBIG);
+    EXPECT_EQ(bad.write("x", 1, (uint64_t{1} << 62) + 1).status().error_number(), EFBIG);
+    EXPECT_EQ(cache_.statistics().dirty_size, 0u);
+    int refused = 0;
+    for (uint64_t i = 0; i < 256; ++i) {
+        const FileSizeLimit limit(20'000);
+        if (bad.write("x", 1, 100'000 + i * 10 * kChunk).status().error_number() == EFBIG)
+            ++refused;
+        (void)cache_.flush();
+        ASSERT_TRUE(file.write("good", 4, i).ok());
+    }
+    EXPECT_LE(cache_.statistics().dirty_size, kCacheSize / 8);
+    EXPECT_GE(refused, 256 - 33);
+    EXPECT_TRUE(file.sync().ok());
+}
+
 // Without a queue of their own each of them would take a turn of `dirty_age`.
 TEST_F(FileCacheTest, FilesThatCannotBeWrittenDelayNoOther) {
     constexpr int kBad = 8;

@@ -49,11 +49,12 @@ Result<std::unique_ptr<SharedTable>> SharedTable::create(uint32_t chunk_size,
         status = map_new("penstock-chunk-marks", made->marks_size_, &made->marks_file_,
                          &made->marks_mapping_);
     if (!status.ok()) return status;
-    auto* head = new (made->table_mapping_) ChunkTableHead{.magic = chunk_table::kMagic,
-                                                           .chunk_size = chunk_size,
-                                                           .chunk_count = chunk_count,
-                                                           .file_count = kFiles,
-                                                           .entry_count = entries};
+    auto* head = new (made->table_mapping_) ChunkTableHead{.shape = {.magic = chunk_table::kMagic,
+                                                                     .chunk_size = chunk_size,
+                                                                     .chunk_count = chunk_count,
+                                                                     .file_count = kFiles,
+                                                                     .entry_count = entries},
+                                                           .error_count = 0};
     made->table_ = chunk_table::Table(head);
     made->marks_ = chunk_table::Marks(made->marks_mapping_, kFiles, chunk_count);
     made->published_.assign(chunk_count, nullptr);

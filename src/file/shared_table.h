@@ -34,6 +34,9 @@ public:
     void set_file(uint32_t slot, bool readable, bool same, const storage::Identity& below,
                   uint64_t size);
     void set_size(uint32_t slot, uint64_t size);
+    void set_error_count(uint64_t count) {
+        table_.head->error_count.store(count, std::memory_order_relaxed);
+    }
 
     // Raises a size to what clients have written; forget_end() before a file is cut off.
     void take_end(uint32_t slot, uint64_t* size);

@@ -47,7 +47,10 @@ PROMISES = {
         "test_cache_write_back.py::test_the_time_of_a_change_is_that_of_the_write"
     ],
     "is another program": ["test_cache_write_back.py::test_writes_stay_in_the_cache"],
-    "meets an error": ["test_cache_write_back.py::test_an_error_of_a_write_back_is_told"],
+    "meets an error": [
+        "test_cache_write_back.py::test_an_error_of_a_write_back_is_told",
+        "test_cache_errors.py::test_each_descriptor_of_programs_is_told_once",
+    ],
     "goes on when": ["test_cache_write_back.py::test_a_service_that_is_killed_is_told"],
     "watches the file": ["test_cache_write_back.py::test_inotify_tells_at_the_write_back"],
 }

@@ -30,7 +30,9 @@ enum class Request : uint32_t {
     kStop = 5,
     // Range of a file opened with `writes` -> how many bytes from `offset` on are granted now.
     kGrant,
-    // Writes back a file and makes it durable. The error of a write-back is told once.
+    // Writes back a file and makes it durable -> as `size`, the number of the last error of its
+    // write-backs. `offset` is the number of the last one that the descriptor knows: it is told of
+    // later ones, each once.
     kSync,
     // Writes back a file, or all files if `inode` is 0.
     kFlush = 8,
@@ -39,8 +41,8 @@ enum class Request : uint32_t {
     kPass,
     // The same for a file whose name is about to go. The program does not wait long.
     kClose = 10,
-    // Of a file that a program closes after it has written it -> the error of its write-backs, told
-    // once. Writes back what storage has not promised to take.
+    // Of a file that a program closes after it has written it -> as kSync the error of its
+    // write-backs. Writes back what storage has not promised to take.
     kError,
     // Gives `size` bytes of memory back -> how many it gave.
     kGiveBack = 12,

@@ -42,12 +42,19 @@ inline constexpr uint32_t kWindow = 8;       // entries that may have a key, fro
 inline constexpr uint32_t kFileWindow = 32;  // slots that a file may have, from its first on
 inline constexpr uint32_t kNumberBits = 44;  // of a key; above them the file's slot
 
-struct alignas(64) ChunkTableHead {
+struct TableShape {
     uint64_t magic;
     uint32_t chunk_size;  // bytes, a power of two
     uint32_t chunk_count;
     uint32_t file_count;   // a power of two
     uint32_t entry_count;  // a power of two, at least 2; kWindow entries follow beyond the last
+};
+
+struct alignas(64) ChunkTableHead {
+    TableShape shape;
+    // The number of the last error of a write-back, of any file. The service writes it. A client
+    // notes it when it opens a file: what gets a higher number, that descriptor is told of.
+    std::atomic<uint64_t> error_count;
 };
 
 // A file that the cache knows. The service writes it; the fields below `word` are valid where it is
@@ -134,7 +141,7 @@ inline constexpr uint32_t kWritersMax = 1 << 20;
 }
 
 // Returns whether a table in mappings of these sizes has the shape that its head says.
-[[nodiscard]] constexpr bool is_whole(const ChunkTableHead& head, size_t table, size_t arena,
+[[nodiscard]] constexpr bool is_whole(const TableShape& head, size_t table, size_t arena,
                                       size_t marks) {
     return head.magic == kMagic && std::has_single_bit(head.chunk_size) &&
            head.chunk_size <= 1u << (grant::kOffsetBits - 1) &&
@@ -147,14 +154,16 @@ inline constexpr uint32_t kWritersMax = 1 << 20;
 
 // Where the parts lie in their mappings.
 struct Table {
-    ChunkTableHead shape{};  // as it was when the table was mapped
+    TableShape shape{};  // as it was when the table was mapped
+    ChunkTableHead* head = nullptr;
     SharedFile* files = nullptr;
     SharedEntry* entries = nullptr;
 
     constexpr explicit Table(void* mapping = nullptr) {
         if (mapping == nullptr) return;
-        shape = *static_cast<ChunkTableHead*>(mapping);
-        files = reinterpret_cast<SharedFile*>(static_cast<ChunkTableHead*>(mapping) + 1);
+        head = static_cast<ChunkTableHead*>(mapping);
+        shape = head->shape;
+        files = reinterpret_cast<SharedFile*>(head + 1);
         entries = reinterpret_cast<SharedEntry*>(files + shape.file_count);
     }
     // Returns the entry of a key, or null. Its place may change at any time.
