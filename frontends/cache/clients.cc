@@ -137,7 +137,11 @@ Result<std::unique_ptr<Clients>> Clients::listen(
     made->wake_ = eventfd(0, EFD_CLOEXEC);
     unlink(path.c_str());  // of a service that was killed
     const mode_t old = umask(0177);
+    // Connections have it from the socket that listens: a program may send before it is accepted.
+    const int one = 1;
     const bool bound = made->listener_ >= 0 && made->wake_ >= 0 &&
+                       setsockopt(made->listener_, SOL_SOCKET, SO_PASSCRED, &one, sizeof one) ==
+                           0 &&
                        bind(made->listener_, reinterpret_cast<const sockaddr*>(&address),
                             sizeof address) == 0 &&
                        ::listen(made->listener_, 1024) == 0;
@@ -179,11 +183,8 @@ void Clients::accept_all() {
             if (errno == EMFILE || errno == ENFILE) usleep(10'000);
             continue;
         }
-        const int one = 1;
-        const bool tells = setsockopt(connection, SOL_SOCKET, SO_PASSCRED, &one, sizeof one) == 0;
         const std::lock_guard lock(mutex_);
-        if (!tells || peer_of(connection).uid != geteuid() ||
-            connections_.size() >= kConnectionsMax) {
+        if (peer_of(connection).uid != geteuid() || connections_.size() >= kConnectionsMax) {
             close(connection);
             continue;
         }

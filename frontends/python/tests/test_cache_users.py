@@ -46,8 +46,12 @@ def secret(cache: Cache) -> Path:
     return file
 
 
-def connected(cache: Cache) -> socket.socket:
-    path = cache.program_environment()["PENSTOCK_CACHE"].rpartition(":")[0]
+def path_of(cache: Cache) -> str:
+    return cache.program_environment()["PENSTOCK_CACHE"].rpartition(":")[0]
+
+
+def connected(cache: Cache, path: str = "") -> socket.socket:
+    path = path or path_of(cache)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.settimeout(10)
     connection.connect(path)
@@ -105,6 +109,17 @@ def test_a_connection_ends_with_the_rights_of_its_process(cache: Cache, secret: 
             return before == 0 and ask(connection, OPEN, file.fileno()) == -1
 
     assert in_child(asks_before_and_after)
+
+
+def test_a_request_is_answered_whenever_it_comes(cache: Cache, secret: Path) -> None:
+    """Also before the service has accepted the connection, or just then."""
+    path = path_of(cache)
+    with open(secret, "rb") as file:
+        for i in range(3000):
+            with connected(cache, path) as connection:
+                for _ in range(i % 50 * 10):  # a moment
+                    pass
+                assert ask(connection, OPEN, file.fileno()) == 0, i
 
 
 def test_a_connection_is_that_of_one_process(cache: Cache, secret: Path) -> None:
