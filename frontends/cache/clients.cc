@@ -48,7 +48,8 @@ void send(int connection, const void* bytes, size_t size, const int* descriptors
     (void)sendmsg(connection, &message, MSG_NOSIGNAL);
 }
 
-// What came with a request: who has sent it, as the kernel says, and descriptors, which are closed.
+// What came with a request: the process and user that sent it, as the kernel says, and descriptors,
+// which are closed.
 struct Attached {
     ucred sender{.pid = 0, .uid = static_cast<uid_t>(-1), .gid = 0};
     std::vector<int> descriptors;

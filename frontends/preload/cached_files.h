@@ -88,8 +88,8 @@ inline void give_all_positions() {
 void give_positions_in_child();
 // Moves the position of a descriptor as lseek(2) does. Returns kNotCached if the kernel has it.
 off_t seek_cached(int fd, off_t offset, int whence);
-// Ends what begin_caching() began, for good: the program is about to become another user, who must
-// not have what the cache has of others' files.
+// Ends what begin_caching() began, for good. The program is about to become another user, which
+// must not get cached bytes of files that it may not read.
 void leave_cache();
 // The flags of a descriptor change: how it is served is asked again.
 void change_flags(int fd);

@@ -52,7 +52,8 @@ int ask_about(const CachedFile& file, CacheRequest request) {
 int ask_for_errors(const CachedFile& file, CacheRequest request, CachedFile* from) {
     CacheReply reply;
     const uint64_t told = from == nullptr ? 0 : from->told.load();
-    // One that was opened by another program is told only what nobody was told.
+    // A descriptor that another program opened is told only of errors that no descriptor was told
+    // of.
     request.offset = told == 0 ? UINT64_MAX : told;
     if (!ask_cache(cache_of(file), request, -1, &reply)) return EIO;
     if (from != nullptr) from->told.store(reply.size);

@@ -33,8 +33,8 @@ WRAP(pid_t, _Fork, ()) {
     return child;
 }
 
-// Returns whether a program did not start because somebody has its file open for writing. The cache
-// has, where any program has written the file by grants: then it has closed the file by now.
+// Returns whether to start a program again, which failed because its file is open for writing. The
+// service has it open after writes by grants; this has the service close it.
 bool must_start_again(int result, int* attempts) {
     constexpr int kAttemptsMax = 3;
     const bool is_busy = result == ETXTBSY || (result == -1 && errno == ETXTBSY);

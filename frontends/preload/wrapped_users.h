@@ -3,7 +3,7 @@
 
 namespace penstock::preload {
 
-// Leaves the file cache if the system call that is made next may change who the program is.
+// Leaves the file cache if the system call that is made next may change the user of the program.
 void leave_before(long number, const long* words);
 
 }  // namespace penstock::preload

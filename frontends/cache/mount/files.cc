@@ -125,7 +125,7 @@ int only_regular(int descriptor) {
     if (descriptor >= 0 && fstat(descriptor, &state) == 0 && S_ISREG(state.st_mode))
         return descriptor;
     if (descriptor >= 0) close(descriptor);
-    // ENXIO: a FIFO that nobody reads. EWOULDBLOCK: a leased file, which an open may wait for.
+    // ENXIO: a FIFO without a reader. EWOULDBLOCK: a leased file, which an open may wait for.
     if (descriptor >= 0 || errno == ENXIO || errno == EWOULDBLOCK) errno = ESTALE;
     return -1;
 }
@@ -153,7 +153,7 @@ int make_file(fuse_req_t request, fuse_ino_t folder, const char* name, mode_t mo
     const int made = make(O_CREAT | O_NOFOLLOW | O_EXCL);
     if (made >= 0) file->flags &= ~O_TRUNC;
     if (made >= 0 || errno != EEXIST || (file->flags & O_EXCL) != 0) return made;
-    // Somebody may have put a FIFO there since the kernel looked: that would never answer.
+    // There may be a FIFO since the kernel looked: an open of it would wait without end.
     return only_regular(make(O_CREAT | O_NOFOLLOW | O_NONBLOCK));
 }
 

@@ -25,7 +25,7 @@ SECONDS_MAX = 30
 
 @pytest.mark.parametrize("where", ["--path", "--mount"])
 def test_a_link_in_the_path_is_not_followed(tmp_path: Path, where: str) -> None:
-    """The command has looked up the path, and somebody has put a link there since."""
+    """A link is in the path that was not there when the command looked it up."""
     for name in ("home/folder", "plain", "system/folder"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "home").rename(tmp_path / "before")
@@ -82,8 +82,8 @@ def test_nothing_is_mounted_over_what_a_link_leads_to(tmp_path: Path) -> None:
         ours = [Path(each) for each in places if each.startswith(str(tmp_path))]
         for each in ours:
             assert penstock("umount", each).returncode == 0
-        # What the command has looked up may be the link's folder, as root wanted it: "system" is
-        # mounted then by its own name. By the other's it never is.
+        # The command may have looked up the folder behind the link: then the mount goes there, and
+        # the command says so.
         assert len(ours) == (1 if made.returncode == 0 else 0), made.stderr
         told = made.stdout.partition(":")[0] if made.returncode == 0 else ""
         assert [str(each) for each in ours] == ([told] if told else []), made.stdout
