@@ -358,8 +358,8 @@ void ReadFiles::broken(int descriptor) {
     }
     if (entry != nullptr) {
         entry->file.publish(CachedFile::Readable::kNo);
-        (void)entry->file.flush(
-            nullptr);  // with a log of writes nothing is replayed over the change
+        // With a log of writes nothing is replayed over the change.
+        (void)entry->file.flush(nullptr);
     }
     Leases::give_up(descriptor);
 }

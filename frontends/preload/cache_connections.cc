@@ -242,7 +242,14 @@ bool map_all(int fd, int protection, Shared* shared) {
     return true;
 }
 
-// Connects to a service, and maps what it shares.
+void unmap_all(CacheMapping& mapping) {
+    for (Shared& part : mapping.shared) {
+        if (part.begin != nullptr) kernel::munmap(part.begin, part.size);
+        part = {};
+    }
+}
+
+// Connects to a service, and maps what it shares. If that fails, some of it may be mapped.
 bool join(CacheMapping& mapping, Connection& connection) {
     int files[kHelloDescriptors] = {-1, -1, -1};
     CacheReply reply;
@@ -410,6 +417,7 @@ const CacheMapping* current_cache() {
         connection->mapping = count;
         mappings[count].number = count;
         joined = join(mappings[count], *connection);
+        if (!joined) unmap_all(mappings[count]);
         if (!joined && is_own) drop(*connection);
         if (!is_own) leave_to_parent(mappings[count], *connection);
     }

@@ -116,7 +116,7 @@ int open_folder(const std::string& path, std::string* error) {
         return -1;
     }
     if (const std::string found = path_behind(folder); found != path) {
-        *error = path + ": leads to " + found + " by now, through a link that somebody has made";
+        *error = path + ": leads to " + found + " by now, through a link";
         close(folder);
         return -1;
     }
